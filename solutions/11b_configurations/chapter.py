@@ -2,14 +2,15 @@
 
 import torch
 
-ORDER = ["mended_config", "costly_key", "forward_step"]
+ORDER = ["mended_config", "costly_key", "forward_step", "as_arguments"]
 
 INTRODUCTION = """\
 # Exercises: configurations
 
 [Notebook 11b](../notebooks/11b_configurations.ipynb) goes before these. You mend a configuration that does not add up \
-on other GPUs, find the key that costs the memory, and write `forward_step` and `loss_func` for a masked loss whose \
-mean is right over microbatches and data ranks. Three exercises, about 60 minutes.
+on other GPUs, find the key that costs the memory, write `forward_step` and `loss_func` for a masked loss whose mean \
+is right over microbatches and data ranks, and say a configuration again in Megatron-LM's arguments. Four exercises, \
+about 75 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on the values and on the bytes sent. The first property that does not \

@@ -134,9 +134,11 @@ TOLD = "        told = share.detach().clone()\n        dist.all_reduce(told)\n"
             "",
         ),
         mistake(
-            "Tokens that do not count have gone into the loss: multiply by the mask",
-            "(losses * mask).sum()",
-            "losses.sum()",
+            "These are the tokens of this microbatch, on all data ranks. It is still a mean of means: count those of "
+            "all microbatches of the step",
+            COUNT + "        " + SHARE,
+            "        count = mask.sum()\n        dist.all_reduce(count)\n"
+            "        share = (losses * mask).sum() * ranks / count.clamp(min=1)",
         ),
         mistake(
             "There is no mask in it: padding has gone into the sum and into the count. Multiply the losses by the "

@@ -132,7 +132,7 @@ FP16 = 'mended["fp16"]["enabled"] = False'
             "if pp > 1 and stage > 1",
             "if False",
         ),
-        mistake("offload_param is of stage 3 alone", PARAM, "pass\n"),
+        mistake("offload_param is of stage 3 alone: below it nothing is moved", PARAM, "pass\n"),
         mistake(
             "offload_optimizer goes with any stage above 0, with a pipeline, too: it is not broken, and stays",
             "if stage == 0:",
@@ -164,10 +164,10 @@ def mended_config(said, dp, pp):
     up, and gradient_accumulation_steps, whatever was said, follows and is written down. If dp ranks cannot share the
     batch, raise a ValueError.
 
-    With a pipeline (pp > 1) the ZeRO stage is 1 at most. offload_param is removed below stage 3, and offload_optimizer
-    in stage 0. If fp16 and bf16 are both enabled, fp16.enabled becomes false. All other keys stay, those of the same
-    section, too: nothing is mended that is not broken. ``said`` has train_batch_size and
-    train_micro_batch_size_per_gpu; sections may be missing.
+    With a pipeline (pp > 1) the ZeRO stage is 1 at most. Below stage 3 offload_param is removed, which DeepSpeed would
+    ignore there, and in stage 0 offload_optimizer. If fp16 and bf16 are both enabled, fp16.enabled becomes false. All
+    other keys stay, those of the same section, too: nothing is mended that is not broken. ``said`` has train_batch_size
+    and train_micro_batch_size_per_gpu; sections may be missing.
     """
     BATCH, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
     STEPS = "gradient_accumulation_steps"

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from lab.right_answers.configurations import changed
 
 from tinydist.lab.registry import find
+from tinydist.training import Config
 
 
 @pytest.mark.parametrize("case", find("forward_step").cases, ids=str)
@@ -47,3 +48,23 @@ def test_no_other_key_saves_more_on_the_fullest_rank(case):
     key = next(path for path in cheaper if saved[path] == most) if most else None
     for found in find("costly_key").right(case).returned:
         assert found["the key"].split(": ")[0] == str(key) and found["the bytes saved"] == f"{most:,}"
+
+
+@pytest.mark.parametrize("case", find("as_arguments").cases, ids=str)
+def test_arguments_mean_what_the_file_means_to_deepspeed(case):
+    said, dp = case.arguments(0)
+    config = Config(said, f"dp={dp}")
+    for found in find("as_arguments").right(case).returned:
+        if found["what comes of it"] != "arguments":
+            scheduler = said.get("scheduler", {}).get("params", {})
+            assert config.plan.zero > 1 or scheduler.get("warmup_type", "log") == "log"
+            continue
+        plan = config.plan
+        assert found["global batch"] == str(config.batch) and found["microbatches"] == str(plan.microbatches)
+        assert found["precision"] == plan.precision and found["ZeRO stage"] == str(plan.zero)
+        assert found["clipped at"] == str(plan.max_norm).lower()
+        assert [float(config.options[name]) for name in ("weight_decay", "eps")] == [
+            float(found[name]) for name in ("weight_decay", "eps")
+        ]
+        for step in (50, 100, 1000, 5000):  # DeepSpeed's value number i is that of step i + 1
+            assert found[f"learning rate after step {step}"] == f"{config.options_at(step + 1)['lr']:.4g}"

@@ -45,7 +45,8 @@ MEGATRON = Holds(
     "2.3 by MooreThreads/SimuMax@4dcaae51 simumax/core/config.py)",
 )
 # Pipelines with BF16_Optimizer keep the gradients of autograd, in bf16, beside its own in fp32. ZeRO reduces and
-# gathers in buckets of 5e8 numbers.
+# gathers in buckets of 5e8 numbers. Not counted: by default (stage3_max_reuse_distance, 1e9) stage 3 keeps the last 5e8
+# numbers of a model from their forward to their backward pass: 1 GB more, and one gather of them in place of two.
 DEEPSPEED = Holds(
     bf16=6,
     buckets=2 * 5e8 * 2,

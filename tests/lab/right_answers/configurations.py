@@ -167,3 +167,30 @@ def counted_before(data_iterator, model):
         return loss * dist.get_world_size(), {"lm loss": told.item()}
 
     return model(batch["tokens"], batch["labels"]), loss_func
+
+
+# as_arguments
+
+
+@right("as_arguments")
+def by_a_table(said, dp):
+    """Sizes by solving, names by a table, and no argument that is the default."""
+    zero = said.get("zero_optimization", {}).get("stage", 0)
+    kind = said.get("scheduler", {}).get("params", {})
+    if zero in (2, 3) or ("scheduler" in said and kind.get("warmup_type") != "linear"):
+        raise ValueError("cannot be said")
+    batch = said[BATCH] if BATCH in said else said[MICRO] * said[STEPS] * dp
+    micro = said[MICRO] if MICRO in said else batch // (dp * said[STEPS])
+    params = dict(said["optimizer"]["params"])
+    beta1, beta2 = params.pop("betas", (0.9, 0.999))
+    values = {"micro-batch-size": micro, "global-batch-size": batch, "lr-decay-style": "constant"}
+    values |= {"optimizer": "adam", "adam-beta1": beta1, "adam-beta2": beta2, "weight-decay": 0}
+    values |= {{"eps": "adam-eps", "weight_decay": "weight-decay"}.get(name, name): params[name] for name in params}
+    if kind:
+        values |= {"lr": kind.get("warmup_max_lr", params["lr"]), "lr-warmup-iters": kind.get("warmup_num_steps", 1000)}
+    if "gradient_clipping" in said:
+        values["clip-grad"] = said["gradient_clipping"]
+    flags = {"bf16": said.get("bf16", {}).get("enabled"), "fp16": said.get("fp16", {}).get("enabled")}
+    flags["use-distributed-optimizer"] = zero
+    named = [f"--{name} {value}" for name, value in values.items()]
+    return " ".join(named + [f"--{name}" for name, on in flags.items() if on])

@@ -149,3 +149,26 @@ def masks_sent(data_iterator, model):
         return share * dist.get_world_size()
 
     return stepped(data_iterator, model, loss_of)
+
+
+# as_arguments
+
+
+@wrong("as_arguments", "values", "an error, pretrain: --micro-batch-size must be given")
+def says_nothing(said, dp):
+    return ""
+
+
+@wrong("as_arguments", "values", "betas is '(0.9, 0.999)', where '(0.9, 0.95)' is right")
+def without_betas(said, dp):
+    return solved("as_arguments", 'params.get("betas", (0.9, 0.999))', "(0.9, 0.999)")(said, dp)
+
+
+@wrong("as_arguments", "values", "precision is 'bf16', where 'fp32' is right")
+def enabled_if_it_is_there(said, dp):
+    return solved("as_arguments", 'if said.get(name, {}).get("enabled")', "if name in said")(said, dp)
+
+
+@wrong("as_arguments", "values", "learning rate after step")
+def decays_by_a_cosine(said, dp):
+    return solved("as_arguments", "--lr-decay-style constant", "--lr-decay-style cosine")(said, dp)

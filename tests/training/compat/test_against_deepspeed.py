@@ -57,14 +57,16 @@ def as_long_as_they_are_the_same(stage, precision, accumulation, scales):
 @pytest.mark.exhaustive
 @settings(max_examples=500, deadline=None)
 @given(with_more_keys(list(paths())) | mutated().map(without_auto))
-def test_deepspeed_accepts_what_is_accepted_here(config):
+def test_deepspeed_accepts_what_is_accepted_here_and_fills_in_the_same_sizes(config):
     theirs = pytest.importorskip("deepspeed.runtime.config").DeepSpeedConfig
     before = json.dumps(config)
     try:
-        Config(config)
+        ours = Config(config)
     except ConfigError:
         return  # more is refused here
     try:
-        theirs(json.loads(before))
+        found = theirs(json.loads(before))
     except Exception as refusal:
         raise AssertionError(f"accepted here, refused by DeepSpeed: {before}") from refusal
+    sizes = found.train_batch_size, found.train_micro_batch_size_per_gpu, found.gradient_accumulation_steps
+    assert (ours.batch, ours.micro, ours.accumulation) == sizes
