@@ -7,6 +7,33 @@ from lab.registered import others
 RIGHT_ANSWERS, right = others()
 
 
+# batch_and_bucket
+
+
+@right("batch_and_bucket")
+def system_by_system(system, settings, gpus, context, numbers):
+    get, most = settings.get, 4 * numbers
+    if system == "torchtitan":
+        return get("num_tokens_per_train_step"), 0
+    if system == "DDP":
+        sequences = get("batch_size") * get("accumulated", 1) * gpus
+        return sequences * context, min(most, get("bucket_cap_mb", 25) * 1024 * 1024)
+    if system == "Accelerate":
+        sequences = get("batch_size") * get("gradient_accumulation_steps", 1)
+        sequences *= 1 if get("split_batches", False) else gpus
+        return sequences * context, min(most, get("bucket_cap_mb", 25) * 1024 * 1024)
+    if system == "DeepSpeed":
+        sequences = get("train_batch_size") or (
+            get("train_micro_batch_size_per_gpu") * get("gradient_accumulation_steps", 1) * gpus
+        )
+        return sequences * context, min(most, 4 * get("reduce_bucket_size", int(5e8)))
+    dp = gpus // get("--tensor-model-parallel-size", 1) // get("--pipeline-model-parallel-size", 1)
+    sequences = get("--global-batch-size") or get("--micro-batch-size") * dp
+    if "--overlap-grad-reduce" not in settings:
+        return sequences * context, most
+    return sequences * context, min(most, 4 * get("--ddp-bucket-size", max(int(4e7), int(1e6) * dp)))
+
+
 # silent_defaults
 
 

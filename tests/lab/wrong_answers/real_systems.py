@@ -7,6 +7,27 @@ from tinydist.planner import find_model
 WRONG_ANSWERS, wrong = collection()
 
 
+# batch_and_bucket
+
+
+@wrong("batch_and_bucket", "values", "the tokens of a step")
+def in_sequences(system, settings, gpus, context, numbers):
+    return solved("batch_and_bucket")(system, settings, gpus, 1, numbers)
+
+
+@wrong("batch_and_bucket", "values", "the bytes of a bucket")
+def one_default_for_all(system, settings, *others):
+    tokens, bucket = solved("batch_and_bucket")(system, settings, *others)
+    named = any("bucket" in name for name in settings)
+    return tokens, bucket if named or system == "torchtitan" else 25 * 2**20
+
+
+@wrong("batch_and_bucket", "values", "The tokens of a step is 1572864, where 786432 is right")
+def a_global_batch_is_accumulated_too(*arguments):
+    edits = ('settings.get("train_batch_size", sequences)', 'settings.get("train_batch_size", 0) * steps or sequences')
+    return solved("batch_and_bucket", *edits)(*arguments)
+
+
 # silent_defaults
 
 
