@@ -9,7 +9,8 @@ from tinydist.lab.author import Values, alone, exercise, mistake
 def run(seed, every, kills, steps=24):
     """A log of (seconds, what, step): "start", "step", "kill", "end"."""
     draw = Random(seed)
-    at, reached, saved, log = 0.0, 0, 0, [(0.0, "start", None)]
+    at, reached, saved = 100.0 * seed, 0, 0
+    log = [(at, "start", None)]
 
     def wait(least, most):
         nonlocal at

@@ -81,6 +81,11 @@ def the_first_step_is_a_step(log):
     return meeting, loading - 2.0, again, effective
 
 
+@wrong("lost_time", "values", "the effective part")
+def a_log_begins_at_0(*arguments):
+    return solved("lost_time", "log[-1][0] - log[0][0]", "log[-1][0]")(*arguments)
+
+
 # mended_elastic
 
 
