@@ -52,7 +52,7 @@ def by_the_mean_loss(*arguments):
     return solved("silent_defaults", EACH, "abs(sum(losses) - sum(ours)) > 1e-4")(*arguments)
 
 
-@wrong("silent_defaults", "values", "These losses are of another training")
+@wrong("silent_defaults", "values", "lipping is False, where True is right")
 def by_a_loss_that_one_would_see(*arguments):
     return solved("silent_defaults", "> 1e-4", "> 1e-2")(*arguments)
 
