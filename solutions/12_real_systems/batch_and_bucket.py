@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
 SYSTEMS = ("DDP", "Accelerate", "DeepSpeed", "Megatron-LM", "torchtitan")
 
@@ -49,6 +49,7 @@ def test_cases():
     difficulty=2,
     test_cases=test_cases,
     targets=[
+        Own("your own arithmetic", "count the tokens and the bytes yourself", ("tinydist.planner", "tinydist.scripts")),
         Values(
             "45 runs of five systems on 8 to 64 GPUs", ["the tokens of a step", "the bytes of a bucket"], whole=True
         ),

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
 SYSTEMS = ("DDP", "FSDP plugin", "DeepSpeed ZeRO 2", "DeepSpeed ZeRO 3")
 BUCKET, THRESHOLD = 200_000, 100_000
@@ -55,6 +55,7 @@ def test_cases():
     difficulty=2,
     test_cases=test_cases,
     targets=[
+        Own("your own arithmetic", "write the sums down yourself", ("tinydist.planner", "tinydist.zero")),
         Values("40 runs of four systems on 2 to 8 ranks; all in fp32, 4 bytes a number", NAMES, whole=True),
     ],
     mistakes=[

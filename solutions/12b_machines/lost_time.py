@@ -3,7 +3,7 @@
 from itertools import pairwise
 from random import Random
 
-from tinydist.lab.author import Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
 
 def run(seed, every, kills, steps=24):
@@ -58,6 +58,7 @@ def test_cases():
     difficulty=2,
     test_cases=test_cases,
     targets=[
+        Own("your own reading", "read the log yourself", ("tinydist.diagnose", "tinydist.planner")),
         Values(
             "16 logs of 24 steps, with kills in a step, in a load and in a meeting",
             ["seconds of meeting", "seconds of loading", "seconds of steps again", "the effective part"],

@@ -3,7 +3,7 @@
 import re
 from random import Random
 
-from tinydist.lab.author import Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
 
 def lines_of(seed, nodes, per_node, channels, wire, interfaces):
@@ -63,6 +63,7 @@ def test_cases():
     difficulty=3,
     test_cases=test_cases,
     targets=[
+        Own("your own reading", "read the lines yourself", ("tinydist.hardware", "tinydist.planner")),
         Values("8 logs of 8 to 24 GPUs on 1 to 16 nodes", ["the wire", "the seconds"], whole=True),
     ],
     mistakes=[
