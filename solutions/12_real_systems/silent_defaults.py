@@ -122,5 +122,5 @@ def silent_defaults(system, sizes, ranks, held, losses, ours):
     more = held > 1.005 * 4 * plain
     buckets = more and (system == "DDP" or unsharded)
     whole = more and system == "DeepSpeed ZeRO 3"
-    # .
     return clipping, buckets, unsharded, whole
+    # .

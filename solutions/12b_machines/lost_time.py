@@ -132,5 +132,5 @@ def lost_time(log):
         if now == "step":
             furthest = max(furthest, step)
     whole = log[-1][0] - log[0][0]
-    # .
     return meeting, loading, again, 1 - (meeting + loading + again) / whole
+    # .

@@ -128,5 +128,5 @@ def wire_time(log, ranks, per_node, nbytes, rates):
         wire, interface = net, (int(sender) // per_node, number)
         busy[interface] = busy.get(interface, 0.0) + part
     seconds = max(busy.values(), default=0.0) / rates[wire] if wire else 0.0
-    # .
     return wire, seconds
+    # .
