@@ -1,5 +1,6 @@
 """examples/machines: two machines in one, nodes that are killed, manifests."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -8,7 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-MACHINES = Path(__file__).parents[1] / "examples" / "machines"
+ROOT = Path(__file__).parents[1]
+MACHINES = ROOT / "examples" / "machines"
+
+
+def rows_of(name):
+    """Of a table that notebook 12b reads."""
+    with open(ROOT / "notebooks" / "data" / f"{name}.csv") as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.fixture
@@ -39,6 +47,29 @@ def test_it_says_what_a_machine_lacks_for_being_two(machines, monkeypatch):
         namespaces.check()
 
 
+def test_the_table_of_the_notebook_is_what_write_writes(machines, tmp_path):
+    from two_machines import FILE, RATES, write
+
+    stored = rows_of("12b_two_machines")
+    rates = [float(row["bits_per_second"]) if row["bits_per_second"] else None for row in stored]
+    assert rates == list(RATES)
+    write({rate: float(row["ms"]) / 1e3 for rate, row in zip(rates, stored)}, tmp_path / FILE.name)
+    with open(tmp_path / FILE.name) as file:
+        again = list(csv.DictReader(file))
+    measured = ("wire", "bits_per_second", "ms")
+    assert [[row[key] for key in measured] for row in again] == [[row[key] for key in measured] for row in stored]
+    assert [list(row) for row in again] == [list(row) for row in stored]
+
+
+def test_a_slower_wire_took_longer_by_about_what_the_clock_gives_for_it(machines):
+    from two_machines import clock
+
+    free, *others = rows_of("12b_two_machines")
+    for row in others:
+        expected = float(free["ms"]) / 1e3 + clock(float(row["bits_per_second"]))
+        assert float(row["ms"]) / 1e3 == pytest.approx(expected, rel=0.1), row
+
+
 @pytest.mark.exhaustive
 def test_two_machines_have_the_losses_of_one(machines):
     import namespaces
@@ -52,6 +83,27 @@ def test_two_machines_have_the_losses_of_one(machines):
 
 
 # Nodes that are killed.
+
+
+def test_stored_kills_lose_the_steps_since_a_checkpoint_and_at_most_two_intervals(machines):
+    from kills import EVERY, STEPS
+
+    stored = rows_of("12b_kills")
+    assert {row["what"] for row in stored} == {"worker", "node", "host", "join"}
+    for row in stored:
+        at, on, lost = (int(row[key]) for key in ("at", "on", "lost"))
+        assert lost == at - on and on % EVERY == 0 and 0 <= lost <= 2 * EVERY and at <= STEPS, row
+        assert row["last_call"] == "30" and float(row["meet"]) > 0 <= float(row["load"]), row
+        if row["what"] == "node":
+            assert float(row["meet"]) > 30, row
+
+
+def test_stored_restarts_say_in_turn_with_the_variable_and_without_how_each_job_ended():
+    stored = rows_of("12b_restarts")
+    assert [row["own_store"] for row in stored] == ["1", "0"] * (len(stored) // 2)
+    for row in stored:
+        assert row["ended"] in ("well", "failed", "hung")
+        assert bool(row["error"]) == (row["ended"] == "failed"), row
 
 
 def test_lost_are_the_steps_from_where_training_goes_on(machines):

@@ -175,10 +175,15 @@ def events(run, draw, kills):
 
 def rows(happened, starts, seen=()):
     """A dict for each event: steps taken when it came, the step from which training went on, those lost between; and
-    seconds: ``meet`` until training is started anew, ``load`` until the first step after that."""
+    seconds: ``meet`` until training is started anew, ``load`` until the first step after that; None where both were
+    first seen together."""
     for what, before, moment in happened:
         begun, stepped = next((times for times in seen[before:] if times[1]), (None, None))
-        times = {"meet": begun - moment, "load": stepped - begun} if stepped else {"meet": None, "load": None}
+        times = (
+            {"meet": begun - moment, "load": stepped - begun}
+            if stepped and stepped > begun
+            else {"meet": None, "load": None}
+        )
         taken = [steps for _, steps in starts[:before] if steps]
         at = taken[-1][-1]["step"] + 1 if taken else 0
         after = next((steps[0]["step"] for _, steps in starts[before:] if steps), at)

@@ -1,12 +1,13 @@
 """What the exercises of this chapter share: their order and their notebook's beginning."""
 
-ORDER = ["silent_defaults", "choose_flags"]
+ORDER = ["batch_and_bucket", "silent_defaults", "choose_flags"]
 
 INTRODUCTION = """\
 # Exercises: the real systems
 
-[Notebook 12](../notebooks/12_real_systems.ipynb) goes before these. You name the defaults that are in force in a run, \
-by its losses and its bytes, and choose Megatron-LM's flags for a goal. Two exercises, about 40 minutes.
+[Notebook 12](../notebooks/12_real_systems.ipynb) goes before these. You read the batch and the buckets of a \
+run from settings in five units, name the defaults that are in force in a run, by its losses and its bytes, and choose \
+Megatron-LM's flags for a goal. Three exercises, about 55 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is called with runs, \
 clusters and goals of several kinds. The first property that does not hold is explained.

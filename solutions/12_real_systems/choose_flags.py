@@ -4,6 +4,7 @@ from itertools import product
 from math import inf, isclose
 
 from tinydist.lab.author import Malformed, Own, Target, Wrong, alone, exercise, mistake
+from tinydist.planner import find_model
 
 from .prices import CHOICES, Price, prices
 
@@ -12,9 +13,10 @@ def case(goal, model="Llama 3 8B", node="H100 node", counts=(8, 16, 32), limit=i
     """``just``: the "room", or the "limit", is what ``SHARDED`` takes on 16 GPUs."""
 
     def arguments():
-        of = Price(prices(model, node, 64, counts))
-        seconds, nbytes = of(16, SHARDED) if just else (limit, room)
-        return of, list(counts), nbytes if just == "room" else room, goal, seconds if just == "limit" else limit
+        of, its = Price(prices(model, node, BATCH, counts)), find_model(model)
+        sizes = {"layers": its.layers, "heads": its.heads, "global batch": BATCH}
+        seconds, nbytes = of.tells(16, SHARDED) if just else (limit, room)
+        return of, list(counts), sizes, nbytes if just == "room" else room, goal, seconds if just == "limit" else limit
 
     within = f" within {limit:.3g} s a step" * (limit != inf) + f", and one has just the {just}" * bool(just)
     about = f"{model}, {' or '.join(map(str, counts))} GPUs of {room / 1e9:.3g} GB, {node}s: {goal}{within}"
@@ -56,7 +58,9 @@ class Goal(Target):
     name, decides = "goal", True
 
     def judge(self, exercise, trial, right):
-        (of, _, room, goal, limit), its = trial.arguments[0], right.returned[0]
+        (of, _, _, room, goal, limit), its = trial.arguments[0], right.returned[0]
+        if of.refused:
+            raise Wrong(f"{len(of.refused)} of the jobs that it prices are refused, the first: {of.refused[0]}")
         if trial.returned[0] is None:
             if its is not None:
                 raise Wrong(f"it says that there is nothing, but there is: {its[0]} GPUs with {its[1]}")
@@ -101,6 +105,7 @@ def cost(goal, gpus, seconds, nbytes):
     return {"fastest": seconds, "smallest": nbytes, "cheapest": gpus * seconds}[goal]
 
 
+BATCH = 64  # sequences
 LEAVES = "nbytes > room or seconds > limit"
 SHARDED = "--use-distributed-optimizer --tensor-model-parallel-size 2"
 SIZES = "gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (False, True), (False, True)"
@@ -114,7 +119,7 @@ SIZES = "gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (False, True), (False, Tru
     targets=[
         Own("your own search", "price says all that is needed", ("tinydist.planner",)),
         Flags("flags of Megatron-LM that go together, for a number of GPUs that there is"),
-        Goal("it fits, it is in time, and no other flags are better for the goal; None if nothing will do"),
+        Goal("no job is refused; it fits, is in time, and no flags are better for the goal; None if nothing will do"),
     ],
     mistakes=[
         mistake("A step that takes just `limit` is in time", LEAVES, "nbytes > room or seconds >= limit"),
@@ -158,20 +163,22 @@ SIZES = "gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (False, True), (False, Tru
         ),
     ],
     hints=[
-        "There are 192 combinations of flags for a number of GPUs. Ask the price of each, and go on where price raises "
-        "ValueError: such flags do not go together.",
+        "There are 192 combinations of flags for a number of GPUs. Which go together? Four numbers must divide: GPUs, "
+        "heads, layers, and the global batch.",
         "Leave out what does not fit, or is too late. Keep the least of the rest: seconds, bytes, GPUs times seconds.",
         "Look at what wins. Where is a tensor group larger than one, and what takes its place when there is more room?",
     ],
-    why="Flags of real systems are names for the choices of chapters 05 to 11. A cost model tries all in a second, "
-    "where a cluster would take a day; what it proposes is then measured.",
+    why="Flags of real systems are names for the choices of chapters 05 to 11, and what must divide says whether a "
+    "job will be refused, before it waits in a queue. A cost model tries all the others in a second, where a cluster "
+    "would take a day; what it proposes is then measured.",
 )
-def choose_flags(price, gpus, room, goal, limit):
+def choose_flags(price, gpus, model, room, goal, limit):
     """Choose the flags of Megatron-LM for a model on a cluster. Return (GPUs, flags), or None if nothing will do.
 
     ``gpus`` lists how many may be rented. ``price(16, "--micro-batch-size 2 --recompute-granularity full")`` tells the
-    (seconds, bytes) of a step with 16 of them, by tinydist's cost model: bytes of the fullest GPU. It raises ValueError
-    where flags do not go together. The flags are a text of any of these:
+    (seconds, bytes) of a step with 16 of them, by tinydist's cost model: bytes of the fullest GPU. Where flags do not
+    go together it raises ValueError, as a job is refused that has waited in a queue for hours: never ask for them.
+    ``model`` has "layers", "heads" and "global batch", in sequences. The flags are a text of any of these:
 
     ``--tensor-model-parallel-size`` 1, 2, 4, 8; ``--pipeline-model-parallel-size`` 1, 2, 4, 8; ``--micro-batch-size``
     1, 2, 4; ``--use-distributed-optimizer``; ``--recompute-granularity full``.
@@ -181,16 +188,16 @@ def choose_flags(price, gpus, room, goal, limit):
     seconds of all GPUs together.
     """
     best = None
-    # ? Which combinations are there, what does each cost, and which is best?
+    # ? Which combinations are there, which go together, what does each cost, and which is best?
     for count, tp, pp, rows, shard, again in product(
         gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (False, True), (False, True)
     ):
+        dp, rest = divmod(count, tp * pp)
+        if rest or model["heads"] % tp or model["layers"] % pp or model["global batch"] % (dp * rows):
+            continue
         flags = f"--tensor-model-parallel-size {tp} --pipeline-model-parallel-size {pp} --micro-batch-size {rows}"
         flags += " --use-distributed-optimizer" * shard + " --recompute-granularity full" * again
-        try:
-            seconds, nbytes = price(count, flags)
-        except ValueError:
-            continue
+        seconds, nbytes = price(count, flags)
         if nbytes > room or seconds > limit:
             continue
         of = {"fastest": seconds, "smallest": nbytes, "cheapest": count * seconds}[goal]

@@ -51,14 +51,18 @@ def priced(model, cluster, batch, gpus, tp, pp, rows, sharded, again):
 
 
 class Price:
-    """Of a number of GPUs with such flags; ``asked``: for which it was asked."""
+    """Of a number of GPUs with such flags; ``asked``: for which it was asked; ``refused``: what did not go together."""
 
     def __init__(self, table):
-        self.table, self.asked = table, set()
+        self.table, self.asked, self.refused = table, set(), []
 
     def __call__(self, gpus, flags):
         self.asked.add(self.key(gpus, flags))
-        return self.tells(gpus, flags)
+        try:
+            return self.tells(gpus, flags)
+        except ValueError as error:
+            self.refused.append(f"{gpus} GPUs with {flags}: {error}")
+            raise
 
     def key(self, gpus, flags):
         return gpus, parsed(flags if isinstance(flags, str) else " ".join(map(str, flags)))

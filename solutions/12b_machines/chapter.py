@@ -1,17 +1,18 @@
 """What the exercises of this chapter share: their order and their notebook's beginning."""
 
-ORDER = ["train_under_torchrun", "mended_elastic", "culprit"]
+ORDER = ["train_under_torchrun", "wire_time", "mended_elastic", "lost_time", "culprit"]
 
 INTRODUCTION = """\
 # Exercises: many machines
 
-[Notebook 12b](../notebooks/12b_machines.ipynb) goes before these. You take a script from one GPU to torchrun, mend a \
-script that loses its place whenever the number of processes changes, and find out from the records of all ranks who \
-keeps a job from going on. Three exercises, about 80 minutes.
+[Notebook 12b](../notebooks/12b_machines.ipynb) goes before these. You take a script from one GPU to torchrun, read \
+from NCCL's log which wire the bytes take, mend a script that loses its place when the number of processes changes, \
+say where the time of a killed run has gone, and find out from the records of all ranks who keeps a job from going on. \
+Five exercises, about 125 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. The two scripts run on simulated \
-ranks, in worlds of several sizes; the last function is called with records of several kinds. The first property that \
-does not hold is explained.
+ranks, in worlds of several sizes; the other functions are called with logs and records of several kinds. The first \
+property that does not hold is explained.
 
 **Hint.** `hint(train_under_torchrun)` gives one hint each time, from general to specific.
 
@@ -21,6 +22,8 @@ culprit` gives a hint, and `reset culprit` puts the stub back."""
 
 IMPORTS = """\
 import os
+import re
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist"""

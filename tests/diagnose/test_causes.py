@@ -19,10 +19,11 @@ def mesh(outer, inner):
     }
 
 
-def run(folder, groups, calls, no_file=(), listed=True):
+def run(folder, groups, calls, no_file=(), listed=True, named=str, messages=()):
     """What is said of ranks whose ``calls`` are (group, size): each goes on when all of the group have come, and fit.
 
-    Returns where to start, all lines, and the ranks that wait for nobody.
+    ``named``: a group's description. ``messages``: ranks that have a point-to-point message on record, too. Returns
+    where to start, all lines, and the ranks that wait for nobody.
     """
     made, numbers, met = {rank: [] for rank in calls}, {}, {}
     moved, free, at = True, set(calls), 0
@@ -43,7 +44,7 @@ def run(folder, groups, calls, no_file=(), listed=True):
         if rank not in no_file:
             entries = [
                 dict(is_p2p=False, collective_seq_id=number, profiling_name="nccl:all_reduce", time_created_ns=at,
-                     process_group=(str(list(groups).index(group)), group), input_sizes=[[size]],
+                     process_group=(str(list(groups).index(group)), named(group)), input_sizes=[[size]],
                      input_dtypes=["Float"], frames=[{"name": "step", "filename": "train.py", "line": 7}])
                 for group, number, size, at in own
             ]  # fmt: skip
@@ -51,6 +52,7 @@ def run(folder, groups, calls, no_file=(), listed=True):
                 str(place): {"name": str(place), "desc": group, "ranks": str(ranks)}
                 for place, (group, ranks) in enumerate(groups.items())
             }
+            entries += [dict(is_p2p=True)] * (rank in messages)
             content = {"entries": entries, "pg_config": configured if listed else {}}
             (folder / f"rank_{rank}").write_bytes(pickle.dumps(content))
     lines, wrong = diagnose(files_in([folder]))
@@ -118,6 +120,38 @@ def test_a_call_that_does_not_match_comes_before_ranks_that_are_missing_because_
     begin, lines, _ = run(tmp_path, groups, calls)
     assert begin == ["tp 1, call 2: the calls do not match"]
     assert lines[1] == "tp 1, call 2: the calls do not match"
+
+
+def test_a_call_that_does_not_match_is_named_also_where_somebody_is_missing_from_it(tmp_path):
+    groups = mesh(2, 3)
+    calls = {rank: steps(groups, rank, 2) for rank in range(6)}
+    calls[0][3], calls[2] = ("tp 0", 9), calls[2][:3]
+    begin, lines, _ = run(tmp_path, groups, calls)
+    assert begin[0] == "tp 0, call 3: the calls do not match"
+    assert begin[1].startswith("rank 2 did not join, and waits for nobody; ")
+    assert lines[2] == "tp 0, call 3: the calls do not match, and rank 2 did not join"
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2), (3, 3)])
+def test_who_stops_before_its_first_call_of_an_axis_is_named_and_no_victim(shape, tmp_path):
+    """Of gloo: no file lists a group's ranks, and those of one mesh dimension have one description."""
+    groups = mesh(*shape)
+    ranks = range(shape[0] * shape[1])
+    for gone in ranks:
+        calls = {rank: steps(groups, rank, 3) for rank in ranks}
+        calls[gone] = calls[gone][:2]
+        folder = tmp_path / str(gone)
+        folder.mkdir()
+        begin, *_ = run(folder, groups, calls, listed=False, named=lambda group: group.split()[0])
+        assert [line.partition(" did")[0] for line in begin] == [f"rank {gone}"]
+
+
+def test_of_a_rank_that_has_sent_messages_it_is_not_said_that_it_waits_for_nobody(tmp_path):
+    groups = mesh(2, 3)
+    calls = {rank: steps(groups, rank, 3) for rank in range(6)}
+    calls[4] = calls[4][:4]
+    begin, *_ = run(tmp_path, groups, calls, messages=[4])
+    assert begin == ["rank 4 did not join, and waits in no collective; ranks 0, 1, 2, 3, 5 wait for it"]
 
 
 def test_a_rank_without_a_file_is_the_cause_where_others_made_their_last_call_with_it(tmp_path):

@@ -3,9 +3,12 @@
 A group that stands still names ranks that did not join. Most of them are victims: they wait in a call of another group.
 The causes among them are, in the order of the report,
 
-1. calls whose operations or sizes differ;
+1. calls whose operations or sizes differ, also where somebody is missing besides;
 2. ranks that did not join and wait for nobody: they do something else, have ended, or left no file;
 3. ranks that wait for one another.
+
+Only collectives are looked at. Of a rank that has point-to-point messages on record, nobody knows here whether it waits
+in one: it is said to wait in no collective.
 """
 
 from collections import defaultdict
@@ -18,26 +21,34 @@ class Stuck(NamedTuple):
     group: str
     number: int
     calls: dict  # rank -> its call
-    missing: list  # ranks; empty where the calls do not match
+    missing: list  # ranks
     lines: list  # of the report
 
+    @property
+    def differs(self):
+        return len({call.kind for call in self.calls.values()}) > 1
 
-def causes(stuck, without_file):
+
+def causes(stuck, without_file, may_wait=frozenset(), messages=frozenset()):
     """[(ranks, words)], the likeliest first.
 
-    ``without_file``: rank -> those in the group of its last call that left no file.
+    ``without_file``: rank -> those in the group of its last call that left no file. ``may_wait``: ranks whose last call
+    is in a group that has other members than those on record; they are causes only if there are no others.
+    ``messages``: ranks that have point-to-point messages on record.
     """
     waits = waits_for(stuck, without_file)
     found, explained = [], set()
     for each in stuck:
-        if not each.missing:
+        if each.differs:
             found.append((set(each.calls), f"{each.group}, call {each.number}: the calls do not match"))
             explained |= set(each.calls)
     ends = set().union(*waits.values()) - waits.keys() - explained
-    behind = {rank: waiting(waits, {rank}) for rank in ends}
+    named = ends - may_wait or ends
+    behind = {rank: waiting(waits, {rank}) for rank in named}
     gone = set().union(*without_file.values())
-    for rank in sorted(ends, key=lambda rank: (-len(behind[rank]), rank)):
-        what = "has left no file" if rank in gone else "did not join, and waits for nobody"
+    for rank in sorted(named, key=lambda rank: (-len(behind[rank]), rank)):
+        nowhere = "waits in no collective" if rank in messages else "waits for nobody"
+        what = "has left no file" if rank in gone else f"did not join, and {nowhere}"
         found.append(({rank}, f"rank {rank} {what}; {those(behind[rank])} wait{'s' * (len(behind[rank]) == 1)} for it"))
     explained |= ends
     explained |= waiting(waits, explained)
@@ -53,7 +64,7 @@ def causes_first(stuck, found):
 
     def place(each):
         waited_for = (place for place, (ranks, _) in enumerate(found) if ranks & set(each.missing))
-        return bool(each.missing), next(waited_for, len(found))
+        return not each.differs, next(waited_for, len(found))
 
     return sorted(stuck, key=place)
 

@@ -51,7 +51,8 @@ def diagnose(paths):
         check_enough(recordings, groups, everybody - there)
         return list(stragglers(groups)), False
     without_file = last_met_without_file(calls, ranks_of, there)
-    found = causes(stuck, without_file)
+    messages = {rank for each in recordings if each.messages for rank in each.ranks}
+    found = causes(stuck, without_file, last_met_unlisted(calls, ranks_of), messages)
     told = len(stuck) == 1 and found[0][0] <= {*stuck[0].missing, *stuck[0].calls}  # by its own lines
     begin = [] if told else [f"start here: {words}" for _, words in found]
     return begin + [line for each in causes_first(stuck, found) for line in each.lines], True
@@ -62,6 +63,26 @@ def last_met_without_file(calls, ranks_of, there):
     last = {call.rank: call for call in sorted(calls, key=lambda call: call.at)}
     gone = {rank: ranks_of.get(call.group, set()) - there for rank, call in last.items()}
     return {rank: ranks for rank, ranks in gone.items() if ranks}
+
+
+def last_met_unlisted(calls, ranks_of):
+    """Ranks whose last call is in a group that no file lists, and that has fewer callers than another of its mesh
+    dimension: somebody has never called there, and nobody knows who."""
+    called, last = defaultdict(set), {}
+    for call in sorted(calls, key=lambda call: call.at):
+        called[call.group].add(call.rank)
+        last[call.rank] = call.group
+    most = Counter()
+    for group, ranks in called.items():
+        most[dimension(group)] = max(most[dimension(group)], len(ranks))
+    return {
+        rank for rank, group in last.items() if group not in ranks_of and len(called[group]) < most[dimension(group)]
+    }
+
+
+def dimension(group):
+    """ "2:mesh_dp" -> "mesh_dp" """
+    return group.rpartition(":")[2]
 
 
 def of_one_job(recordings):
@@ -141,9 +162,9 @@ def first_mismatch(group, meetings, ranks):
     if aside:
         lines.append(f"{group}, call {aside}: it matches, but comes from different lines of code")
         lines += together(meetings[aside])
-    lines.append(
-        f"{group}, call {number}: " + (f"{those(missing)} did not join" if missing else "the calls do not match")
-    )
+    wrong = ["the calls do not match"] * (len({call.kind for call in calls.values()}) > 1)
+    wrong += [f"{those(missing)} did not join"] * bool(missing)
+    lines.append(f"{group}, call {number}: {', and '.join(wrong)}")
     lines += together(calls)
     for rank in missing:
         last = max(numbers[rank], default=None)

@@ -12,6 +12,41 @@ from torch.nn.parallel import DistributedDataParallel
 RIGHT_ANSWERS, right = others()
 
 
+# wire_time
+
+
+@right("wire_time")
+def line_by_line(log, ranks, per_node, nbytes, rates):
+    sent, wires, channels = defaultdict(int), {""}, 0
+    for line in log.splitlines():
+        words = line.split()
+        channels = max(channels, 1 + int(words[words.index("Channel") + 1][:2]))
+        if "[send]" in words:
+            sender, (_, wire, number) = words[words.index("->") - 1], words[-1].split("/")[:3]
+            wires.add(wire)
+            sent[int(sender.partition("[")[0]) // per_node, int(number)] += 1
+    wire = max(wires)
+    most = max([0, *sent.values()]) / channels * 2 * nbytes * (ranks - 1) / ranks
+    return wire, most / rates.get(wire, 1)
+
+
+# lost_time
+
+
+@right("lost_time")
+def by_states(log):
+    spent, state, done = {"kill": 0.0, "start": 0.0, "again": 0.0, "new": 0.0}, "start", set()
+    before = log[0][0]
+    for seconds, what, step in log[1:]:
+        kind = state
+        if state == "step":
+            kind = "again" if what == "kill" or (what == "step" and step in done) else "new"
+        spent[kind] += seconds - before
+        done.add(step)
+        before, state = seconds, what
+    return spent["kill"], spent["start"], spent["again"], spent["new"] / sum(spent.values())
+
+
 # train_under_torchrun
 
 

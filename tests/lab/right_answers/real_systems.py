@@ -7,6 +7,33 @@ from lab.registered import others
 RIGHT_ANSWERS, right = others()
 
 
+# batch_and_bucket
+
+
+@right("batch_and_bucket")
+def system_by_system(system, settings, gpus, context, numbers):
+    get, most = settings.get, 4 * numbers
+    if system == "torchtitan":
+        return get("num_tokens_per_train_step"), 0
+    if system == "DDP":
+        sequences = get("batch_size") * get("accumulated", 1) * gpus
+        return sequences * context, min(most, get("bucket_cap_mb", 25) * 1024 * 1024)
+    if system == "Accelerate":
+        sequences = get("batch_size") * get("gradient_accumulation_steps", 1)
+        sequences *= 1 if get("split_batches", False) else gpus
+        return sequences * context, min(most, get("bucket_cap_mb", 25) * 1024 * 1024)
+    if system == "DeepSpeed":
+        sequences = get("train_batch_size") or (
+            get("train_micro_batch_size_per_gpu") * get("gradient_accumulation_steps", 1) * gpus
+        )
+        return sequences * context, min(most, 4 * get("reduce_bucket_size", int(5e8)))
+    dp = gpus // get("--tensor-model-parallel-size", 1) // get("--pipeline-model-parallel-size", 1)
+    sequences = get("--global-batch-size") or get("--micro-batch-size") * dp
+    if "--overlap-grad-reduce" not in settings:
+        return sequences * context, most
+    return sequences * context, min(most, 4 * get("--ddp-bucket-size", max(int(4e7), int(1e6) * dp)))
+
+
 # silent_defaults
 
 
@@ -23,7 +50,7 @@ def in_units_of_all_parameters(system, sizes, ranks, held, losses, ours):
 
 
 @right("choose_flags")
-def sorted_by_the_goal(price, gpus, room, goal, limit):
+def sorted_by_the_goal(price, gpus, model, room, goal, limit):
     found = []
     for count in reversed(gpus):
         for words in product(
@@ -34,10 +61,12 @@ def sorted_by_the_goal(price, gpus, room, goal, limit):
             [f"--tensor-model-parallel-size {tp}" for tp in (8, 4, 2, 1)],
         ):
             flags = " ".join(words)
-            try:
-                seconds, nbytes = price(count, flags)
-            except ValueError:
+            tp, pp, rows = int(words[4][-1]), int(words[3][-1]), int(words[2][-1])
+            if count % (tp * pp) or model["global batch"] % (count // (tp * pp) * rows):
                 continue
+            if model["layers"] % pp or model["heads"] % tp:
+                continue
+            seconds, nbytes = price(count, flags)
             if nbytes <= room and seconds <= limit:
                 found.append((seconds, nbytes, count * seconds, count, flags))
     found.sort(key=lambda each: each[["fastest", "smallest", "cheapest"].index(goal)])
@@ -45,13 +74,18 @@ def sorted_by_the_goal(price, gpus, room, goal, limit):
 
 
 @right("choose_flags")
-def asked_once_for_all(price, gpus, room, goal, limit):
+def asked_once_for_all(price, gpus, model, room, goal, limit):
     def asked(count, tp, pp, rows, more):
-        flags = f"--tensor-model-parallel-size={tp} --pipeline-model-parallel-size={pp} --micro-batch-size={rows}{more}"
-        try:
-            return count, flags, *price(count, flags)
-        except ValueError:
+        whole = (
+            count / tp / pp,
+            model["heads"] / tp,
+            model["layers"] / pp,
+            model["global batch"] * tp * pp / count / rows,
+        )
+        if not all(each.is_integer() for each in whole):
             return None
+        flags = f"--tensor-model-parallel-size={tp} --pipeline-model-parallel-size={pp} --micro-batch-size={rows}{more}"
+        return count, flags, *price(count, flags)
 
     again = " --recompute-granularity=full"
     more = [a + b for a in ("", " --use-distributed-optimizer") for b in ("", again)]
@@ -64,16 +98,16 @@ def asked_once_for_all(price, gpus, room, goal, limit):
 
 
 @right("choose_flags")
-def with_an_optimizer_that_is_always_sharded(price, gpus, room, goal, limit):
+def with_an_optimizer_that_is_always_sharded(price, gpus, model, room, goal, limit):
     """Without a data parallel group it is the plain one, and with one it only takes less room."""
     found = {}
     for count, tp, pp, rows, again in product(gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), ("", "full")):
         words = f"--tensor-model-parallel-size {tp} --pipeline-model-parallel-size {pp} --micro-batch-size {rows}"
         words += " --use-distributed-optimizer" + " --recompute-granularity full" * bool(again)
-        try:
-            seconds, nbytes = price(count, words)
-        except ValueError:
+        dp, rest = divmod(count, tp * pp)
+        if rest or any((model["layers"] % pp, model["heads"] % tp, model["global batch"] % (dp * rows))):
             continue
+        seconds, nbytes = price(count, words)
         if nbytes <= room and seconds <= limit:
             found[count, words] = {"fastest": seconds, "smallest": nbytes, "cheapest": count * seconds}[goal]
     return min(found, key=found.get, default=None)

@@ -44,6 +44,48 @@ def rows_are_sent(*arguments):
     return solved("train_under_torchrun", "mine = batch", f"{sent}\n            mine = batch")(*arguments)
 
 
+# wire_time
+
+
+@wrong("wire_time", "values", "the wire")
+def always_infiniband(*arguments):
+    _, seconds = solved("wire_time")(*arguments)
+    return "IB", seconds
+
+
+@wrong("wire_time", "values", "the seconds")
+def by_the_number_of_nodes(*arguments):
+    return solved("wire_time", "2 * (ranks - 1) / ranks", "2 * (ranks // per_node - 1) / (ranks // per_node)")(
+        *arguments
+    )
+
+
+@wrong("wire_time", "values", "the seconds")
+def by_its_receivers(*arguments):
+    return solved("wire_time", r"\[send\]", r"\[receive\]")(*arguments)
+
+
+# lost_time
+
+
+@wrong("lost_time", "values", "the effective part")
+def effective_is_a_count_of_steps(log):
+    meeting, loading, again, _ = solved("lost_time")(log)
+    steps = [step for _, what, step in log if what == "step"]
+    return meeting, loading, again, len(set(steps)) / len(steps)
+
+
+@wrong("lost_time", "values", "seconds of loading")
+def the_first_step_is_a_step(log):
+    meeting, loading, again, effective = solved("lost_time")(log)
+    return meeting, loading - 2.0, again, effective
+
+
+@wrong("lost_time", "values", "the effective part")
+def a_log_begins_at_0(*arguments):
+    return solved("lost_time", "log[-1][0] - log[0][0]", "log[-1][0]")(*arguments)
+
+
 # mended_elastic
 
 

@@ -1,10 +1,34 @@
 """Wrong answers to the exercises of 12_real_systems: the property that rejects each, and what it is told."""
 
+from contextlib import suppress
+from math import inf
+
 from lab.registered import collection, solved
 
 from tinydist.planner import find_model
 
 WRONG_ANSWERS, wrong = collection()
+
+
+# batch_and_bucket
+
+
+@wrong("batch_and_bucket", "values", "the tokens of a step")
+def in_sequences(system, settings, gpus, context, numbers):
+    return solved("batch_and_bucket")(system, settings, gpus, 1, numbers)
+
+
+@wrong("batch_and_bucket", "values", "the bytes of a bucket")
+def one_default_for_all(system, settings, *others):
+    tokens, bucket = solved("batch_and_bucket")(system, settings, *others)
+    named = any("bucket" in name for name in settings)
+    return tokens, bucket if named or system == "torchtitan" else 25 * 2**20
+
+
+@wrong("batch_and_bucket", "values", "The tokens of a step is 1572864, where 786432 is right")
+def a_global_batch_is_accumulated_too(*arguments):
+    edits = ('settings.get("train_batch_size", sequences)', 'settings.get("train_batch_size", 0) * steps or sequences')
+    return solved("batch_and_bucket", *edits)(*arguments)
 
 
 # silent_defaults
@@ -13,6 +37,24 @@ WRONG_ANSWERS, wrong = collection()
 @wrong("silent_defaults", "values", "These losses are of another training")
 def nothing_is_wrong(*arguments):
     return False, False, False, False
+
+
+EACH = "any(abs(loss - other) > 1e-4 for loss, other in zip(losses, ours))"
+
+
+@wrong("silent_defaults", "values", "These losses are of another training")
+def by_the_last_loss(*arguments):
+    return solved("silent_defaults", EACH, "abs(losses[-1] - ours[-1]) > 1e-4")(*arguments)
+
+
+@wrong("silent_defaults", "values", "These losses are of another training")
+def by_the_mean_loss(*arguments):
+    return solved("silent_defaults", EACH, "abs(sum(losses) - sum(ours)) > 1e-4")(*arguments)
+
+
+@wrong("silent_defaults", "values", "lipping is False, where True is right")
+def by_a_loss_that_one_would_see(*arguments):
+    return solved("silent_defaults", "> 1e-4", "> 1e-2")(*arguments)
 
 
 @wrong("silent_defaults", "values", "unsharded is False, where True is right")
@@ -39,6 +81,25 @@ def all_must_go_together(price, gpus, *others):
     return min((price(count, f"--tensor-model-parallel-size {tp}"), count) for count in gpus for tp in (1, 2, 4, 8))
 
 
+@wrong("choose_flags", "goal", "of the jobs that it prices are refused, the first: ")
+def asks_for_all_and_goes_on(price, gpus, *others):
+    with suppress(ValueError):
+        price(gpus[0], "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8")
+    return solved("choose_flags")(price, gpus, *others)
+
+
+@wrong("choose_flags", "goal", "must be divisible by dp (32) x microbatch (4)")
+def forgets_the_batch(*arguments):
+    edits = (' or model["global batch"] % (dp * rows)', "", "price(count, flags)", "asked(price, count, flags)")
+    return solved("choose_flags", *edits, asked=or_too_dear)(*arguments)
+
+
+def or_too_dear(price, *job):
+    with suppress(ValueError):
+        return price(*job)
+    return inf, inf
+
+
 @wrong("choose_flags", "own work", "tinydist.planner")
 def asks_the_planner(*arguments):
     find_model("Llama 3 8B").flops(1)
@@ -46,5 +107,5 @@ def asks_the_planner(*arguments):
 
 
 @wrong("choose_flags", "goal", "There is a way that is")
-def a_gigabyte_is_2_to_the_30(price, gpus, room, *others):
-    return solved("choose_flags")(price, gpus, room / 2**30 * 1e9, *others)
+def a_gigabyte_is_2_to_the_30(price, gpus, model, room, *others):
+    return solved("choose_flags")(price, gpus, model, room / 2**30 * 1e9, *others)
