@@ -78,16 +78,6 @@ LONGEST = "longest = max(forward / 2, backward / (6 if recomputes else 4))"
             FORWARD,
             "forward = gradient_bytes * part if zero else 0",
         ),
-        mistake(
-            "From ZeRO 1 on a rank needs the sums of its own shard alone: a reduce-scatter, half of an all-reduce",
-            REDUCED,
-            "backward = (2 if zero < 2 else 1) * gradient_bytes * part",
-        ),
-        mistake(
-            "Backward gathers the weights before it runs forward once more, and has them: no third all-gather",
-            AGAIN,
-            AGAIN.replace("2 * part", "(4 if recomputes else 2) * part"),
-        ),
         mistake("With one token less it waits: round up", "math.ceil(", "int("),
     ],
     hints=[
