@@ -184,7 +184,8 @@ class Choice(Target):
             "{1: 6, 2: 6, 3: 8}",
         ),
         mistake(
-            "Gradients travel in 16 bits here, and they are reduced in fp32: 4 bytes a number",
+            "2 bytes a number are missing: gradients are reduced in fp32, 4 bytes a number, and stage 3 gathers "
+            "weights twice, before forward and before backward",
             SENT,
             "{1: 2 + 2, 2: 2 * m + 2, 3: m * (2 + 2 + 2)}",
         ),

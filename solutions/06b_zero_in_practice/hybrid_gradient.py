@@ -38,7 +38,13 @@ def train(answer, gradient, nodes, per_node):
     found = answer(gradient, mesh.get_group("inside"), mesh.get_group("across"))
     if not (isinstance(found, tuple | list) and len(found) == 2):
         raise Wrong(f"on rank {dist.get_rank()} it returned {type(found).__name__}, where (shard, norm) is right")
-    return {"the shard": found[0], "the norm": found[1]}
+    shard, norm = found
+    return {"the shard": shard, "the norm": norm.reshape(()) if one_number(norm) else norm}
+
+
+def one_number(norm):
+    """Of shape [] or [1]."""
+    return isinstance(norm, torch.Tensor) and norm.numel() == 1
 
 
 class Leaving(Target):

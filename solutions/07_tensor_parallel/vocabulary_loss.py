@@ -12,6 +12,10 @@ TOKENS, VOCABULARY = 64, 512
 LARGE = 4 * TOKENS * VOCABULARY // 2  # bytes of a rank's logits
 LARGEST = "            dist.all_reduce(largest, dist.ReduceOp.MAX)\n"
 SUMS = "            dist.all_reduce(sums)\n"
+OWN_LARGEST = (
+    "Each rank has subtracted the largest of its own logits: then the sums of exponentials do not fit together. Take "
+    "the largest of all ranks"
+)
 ONE_BY_ONE = SUMS.replace("sums", "sums[0]") + SUMS.replace("sums", "sums[1]")
 SHIFTED = (  # the target's logit less the largest, as Megatron-LM sends it
     "torch.where(here, found, 0)",
@@ -47,6 +51,28 @@ def train(answer, logits, targets):
     return {"the loss": noted(loss)} | gradients({"logits": logits})
 
 
+def by_what(trial, got, want, own, pick):
+    """Is it the loss with another shift, or with other logits for the targets?"""
+    losses = torch.stack([each["the loss"].detach() for each in trial.returned])
+    parts = [trial.case.arguments(rank)[0].detach() for rank in range(trial.case.ranks)]
+    targets, size, tokens = trial.case.arguments(0)[1], parts[0].shape[1], range(len(parts[0]))
+    if not losses.isfinite().all():
+        return "exp overflows, or all exps are 0: subtract the largest logit of all ranks, with dist.ReduceOp.MAX"
+    tops, place = torch.stack([part.amax(1) for part in parts]), targets % size
+    own_tops = sum((part - top[:, None]).exp().sum(1) for part, top in zip(parts, tops)).log()
+    log_sum, found = torch.cat(parts, 1).logsumexp(1), torch.cat(parts, 1)[tokens, targets]
+    looks = [
+        (log_sum - found, None),  # it is right, and the gradient is not
+        (own_tops - found + tops[targets // size, tokens], OWN_LARGEST),
+    ]
+    for shift in (0, tops.amax(0)):  # some subtract it from the target's logit as well
+        every = sum(part[tokens, place] - shift for part in parts)
+        looks.append((log_sum - shift - every, "A target counts on the rank that has it, and on no other"))
+        mine = (found - shift) * (place < size - 1)
+        looks.append((log_sum - shift - mine, "A rank's last token, (r + 1) V/t - 1, is in its part, too"))
+    return next((words for loss, words in looks if torch.isclose(losses[0], loss.mean(), rtol=1e-4)), None)
+
+
 @exercise(
     title="Cross-entropy without all logits",
     minutes=30,
@@ -55,7 +81,11 @@ def train(answer, logits, targets):
     program=train,
     targets=[
         *BY_HAND,
-        Values("the loss, on all ranks, and the gradient of the own logits; 1, 2, 3 and 4 ranks", scratch=True),
+        Values(
+            "the loss, on all ranks, and the gradient of the own logits; 1, 2, 3 and 4 ranks",
+            scratch=True,
+            explain=[by_what],
+        ),
         Bytes("all-reduces of three numbers a token, forward; nothing backward"),
         Memory(
             "one tensor of the size of the rank's logits besides their gradient; one more is granted",
@@ -66,8 +96,7 @@ def train(answer, logits, targets):
     ],
     mistakes=[
         mistake(
-            "Each rank has subtracted the largest of its own logits: then the sums of exponentials do not fit "
-            "together. Take the largest of all ranks",
+            OWN_LARGEST,
             LARGEST,
             "",
         ),

@@ -15,7 +15,7 @@ def case(about, *arguments):
 def test_cases():
     #                seconds, whole, tokens, width, heads, per_node, nvlink, network, least
     yield case("Llama 3 70B, half useful", 0.1387, 3.35e-3, 16_384, 8192, 64, 8, 480e9, 480e9, 0.5)
-    yield case("the same, a slow network", 0.1387, 3.35e-3, 16_384, 8192, 64, 8, 480e9, 40e9, 0.5)
+    yield case("the same, a slow network beyond a node of 8", 0.1387, 3.35e-3, 16_384, 8192, 64, 8, 480e9, 40e9, 0.5)
     yield case("a rack that NVLink joins", 0.1387, 3.35e-3, 16_384, 8192, 64, 72, 480e9, 40e9, 0.5)
     yield case("four fifths useful", 0.1387, 3.35e-3, 16_384, 8192, 64, 72, 480e9, 40e9, 0.8)
     yield case("a narrow layer", 0.0251, 1.13e-3, 16_384, 3072, 32, 8, 480e9, 160e9, 0.5)
@@ -26,7 +26,8 @@ def test_cases():
     yield case("an eighth of it whole, wires without end", 0.06, 8e-3, 4096, 4096, 32, 8, 1e15, 1e15, 0.5)
     yield case("a network that is fast enough for many", 0.5, 0.0, 4096, 8192, 64, 2, 480e9, 70e9, 0.5)
     yield case("one that is useful by just a half", 7.0, 0.0, 1024, 1024, 16, 8, 2.0**24, 2.0**24, 0.5)
-    yield case("a network faster than the wires inside", 0.2, 0.0, 16_384, 8192, 64, 4, 30e9, 480e9, 0.5)
+    fast = "a network faster than the wires inside: 4 are not useful, and 8 are"
+    yield case(fast, 0.2, 0.0, 16_384, 8192, 64, 4, 30e9, 480e9, 0.5)
 
 
 @exercise(
@@ -60,7 +61,8 @@ def test_cases():
             "if t <= heads]",
         ),
         mistake(
-            "A number has 2 bytes: four all-reduces of b s h numbers send 8 b s h (t - 1)/t, in twice as many bytes",
+            "It is as if half of the bytes were sent: there are four all-reduces, two forward and two backward, each "
+            "sends 2 b s h (t - 1)/t numbers, and a number has 2 bytes",
             SENT,
             SENT.replace("16", "8"),
         ),

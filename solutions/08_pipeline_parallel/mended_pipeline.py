@@ -83,6 +83,19 @@ def by_what(trial, got, want, own, pick):
     return None
 
 
+def of_one(trial, got, want, own, pick):
+    """Is what the last rank returns the loss of one microbatch?"""
+    if want[0].dim():
+        return None
+    stages = [trial.case.arguments(rank)[0] for rank in range(trial.case.ranks)]
+    for number, (x, target) in enumerate(trial.case.arguments(0)[1]):
+        for stage in stages:
+            x = stage(x)
+        if torch.isclose(got[-1].double(), F.mse_loss(x, target).double(), rtol=1e-4):
+            return f"This is the loss of microbatch {number} alone. Return the mean of all"
+    return None
+
+
 def activations(trial):
     """Bytes at their peak, by rank."""
     return [max(held["activations"] for _, held in memory.over_time()) for memory in trial.run.memory]
@@ -131,7 +144,7 @@ BLOCKING = (
             "backward of each microbatch begins with its own gradient; the gradients and the loss are those of the "
             "mean over the whole batch, as in one process, and gradients are added to what is there; 1, 2, 3 and 4 "
             "ranks, and fewer microbatches than ranks",
-            explain=[by_what],
+            explain=[by_what, of_one],
         ),
         Memory(
             "min(P - rank, M) microbatches held, as 1F1B has it",

@@ -105,8 +105,8 @@ def end_of_step(begins, ends, optimizer, redo):
 
     Checked before: no rank's optimizer steps before all ranks have ended their passes. Checked after: each steps when
     it has ended its own. Return the seconds from the beginning of one step to that of the next, in both ways; and from
-    which share of bad steps on, 0 to 1, checking after is no longer faster, if a bad one takes ``redo`` seconds more.
-    If it is faster even when all are bad, that is 1.
+    which share of bad steps on, 0 to 1, checking after is no longer faster, if a bad one takes ``redo`` seconds more,
+    above 0. If it is faster even when all are bad, that is 1.
     """
     # ? When may the next step begin, in each of the two ways?
     before = max(ends) - min(begins) + optimizer

@@ -145,7 +145,8 @@ def least_bubble(rank, ranks, microbatches, budget, message):
     Rank r has stage r. Backward may be split: f"{rank}I{microbatch}" is the gradient of the input, for which the rank
     before waits, f"{rank}W{microbatch}" those of the weights. F, I and W take 1 s each, a whole B 2 s, and what goes to
     another rank is there ``message`` seconds later (a whole number, 0 or more). A microbatch is held from F to W, or to
-    B. The stub walks through the seconds and lets each rank choose; use it, or write the order down directly.
+    B. The stub walks through the seconds and lets each rank choose; use it, or write the order down directly. A check
+    stops a rank after 200,000 lines of code: enough to follow some plans second by second, not to try out dozens.
     """
     did = [{"F": 0, "I": 0, "W": 0} for _ in range(ranks)]  # how many of each, by rank
     there = {}  # (rank, kind, microbatch) -> the second from which on its result is on another rank

@@ -23,7 +23,8 @@ def rows(about, heads, kv_heads, d, lengths, slots, *, steps=3, dtype=torch.floa
 def test_cases():
     yield rows("one row of 3 tokens, multi-query", 3, 1, 4, (3,), 7, steps=2)
     yield rows("two rows of 4 tokens, multi-head", 2, 2, 6, (4, 4), 8, steps=2)
-    yield rows(f"rows of 2, 5 and 0 tokens, grouped heads, and a score of {LOW:.0e}", 4, 2, 8, (2, 5, 0), 10)
+    low = f"a score of {LOW:.0e}, far below -1e9"
+    yield rows(f"rows of 2, 5 and 0 tokens, grouped heads, and {low}", 4, 2, 8, (2, 5, 0), 10)
     yield rows("rows of 5, 1 and 3 tokens, float64", 6, 2, 2, (5, 1, 3), 10, dtype=torch.float64)
     yield rows("rows of 0 tokens, multi-head", 3, 3, 4, (0, 0), 6)
     yield rows("rows of 4 and 1 tokens, and NaN in the slots that are not in use", 4, 2, 4, (4, 1), 9, unused=math.nan)
@@ -88,10 +89,9 @@ AT_ONCE = """\
             "[rows, :, n - 1]",
         ),
         mistake(
-            "It is written behind the longest row's last token, not behind its own. Slots stay in between, with "
-            "nothing in them",
-            "[rows, :, n]",
-            "[rows, :, n.max()]",
+            "The new token does not see itself: of n tokens before it, it sees slots 0 to n",
+            ITS_OWN,
+            "S = max(int(cache.lengths[row]) - 1, 1)",
         ),
         mistake("The key is not rotated to its position", TURNED, "rotate(q, n[:, None]), k"),
         mistake("The query is not rotated to its position, and the keys are", TURNED, "q, rotate(k, n[:, None])"),

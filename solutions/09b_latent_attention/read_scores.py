@@ -20,7 +20,7 @@ def given(about, studies, most):
 
 def test_cases():
     yield given("one variant, two tests", [PAIR], 2.0)
-    yield given("one variant that loses too much", [SMALLEST], 2.0)
+    yield given("a variant that loses too much, and a test of its multi-head model alone", [SMALLEST], 2.0)
     yield given("two variants, of two teams", [PAIR, BETTER], 2.0)
     yield given("one that loses just as much as it may", [PAIR, BETTER], 1.5)
     yield given("two, of which one loses too much", [PAIR, BETTER], 1.25)

@@ -1,4 +1,4 @@
-"""All-reduces for a test to judge: two right ones and ten wrong ones."""
+"""All-reduces for a test to judge: two right ones and thirteen wrong ones."""
 
 import torch
 import torch.distributed as dist
@@ -69,6 +69,22 @@ def truncates(tensor):
     tensor.copy_(sum(part.trunc() for part in gathered(tensor)))
 
 
+def mixes_up_parts(tensor):
+    """A rank's sums land in its neighbor's part: as many numbers, and the same ones."""
+    first, *others = sum(gathered(tensor)).flatten().tensor_split(dist.get_world_size())
+    tensor.copy_(torch.cat([*others, first]).view_as(tensor))
+
+
+def leaves_out_the_last_part(tensor):
+    whole = sum(gathered(tensor)).flatten()
+    last = whole.tensor_split(dist.get_world_size())[-1]
+    tensor.view(-1)[: len(whole) - len(last)] = whole[: len(whole) - len(last)]
+
+
+def fills_its_buffer_once(tensor):
+    tensor.view(-1)[:64] = sum(gathered(tensor)).flatten()[:64]
+
+
 RIGHT = {"torch's": torchs, "in another order": in_another_order}
 ALL = {
     **RIGHT,
@@ -82,4 +98,7 @@ ALL = {
     "takes the maximum": takes_the_maximum,
     "adds in 16 bits": adds_in_16_bits,
     "right for even values": truncates,
+    "mixes up parts": mixes_up_parts,
+    "leaves out the last part": leaves_out_the_last_part,
+    "fills its buffer once": fills_its_buffer_once,
 }

@@ -17,12 +17,15 @@ def test_cases():
         (4, "keeps rank 0's"),
         (4, "only rank 0 has the sum"),
         (3, "only neighbors"),
+        (4, "leaves out the last part"),
         (4, "leaves out the rest"),
         (3, "returns the sum"),
         (4, "multiplies its own"),
         (3, "takes the maximum"),
         (2, "adds in 16 bits"),
         (4, "right for even values"),
+        (3, "mixes up parts"),
+        (2, "fills its buffer once"),
     ]:
         yield case(ranks, name)
 
@@ -44,6 +47,9 @@ ABOUT = {
     "takes the maximum": "takes the maximum",
     "adds in 16 bits": "adds in bfloat16",
     "right for even values": "truncates to integers",
+    "mixes up parts": "puts right sums in another part's place",
+    "leaves out the last part": "leaves out the last rank's part of the numbers",
+    "fills its buffer once": "adds the first 64 numbers, which its buffer holds, and no others",
 }
 
 
@@ -84,7 +90,7 @@ CLOSE = "assert torch.allclose(tensor, whole)"
     program=program,
     check_communication=False,
     targets=[
-        Verdict("it fails for ten wrong all-reduces, each on 2, 3 or 4 ranks, and passes for two right ones on 1 to 4"),
+        Verdict("it fails for 13 wrong all-reduces, each on 2, 3 or 4 ranks, and passes for two right ones on 1 to 4"),
     ],
     mistakes=[
         mistake(
@@ -99,8 +105,8 @@ CLOSE = "assert torch.allclose(tensor, whole)"
         ),
         mistake(
             "The length is divisible by the ranks: what is left out of other lengths is not seen",
-            "size = 4 * ranks + 3",
-            "size = 4 * ranks",
+            "size = 40 * ranks + 3",
+            "size = 40 * ranks",
         ),
         mistake(
             "Rank 0 alone looks. A sum that has arrived there need not have arrived anywhere else",
@@ -122,10 +128,15 @@ CLOSE = "assert torch.allclose(tensor, whole)"
             VALUES,
             "torch.arange(size, dtype=torch.float32) + 1000.0 * rank",
         ),
+        mistake(
+            "Tensors are short, or not all of their numbers are looked at: what is wrong far behind is not seen",
+            CLOSE,
+            "assert torch.allclose(tensor[0], whole[0])",
+        ),
     ],
     hints=[
         "Which numbers would make a wrong all-reduce look right? Zeros, numbers that are the same on all ranks, "
-        "integers, a single one.",
+        "integers, a single one, a few.",
         "What the sum has to be can be computed on each rank alone: all ranks' numbers follow from a formula.",
         "An all-reduce changes the tensor in place, on all ranks, and adds in an order of its own.",
     ],
@@ -138,13 +149,13 @@ CLOSE = "assert torch.allclose(tensor, whole)"
 def catches_wrong_sums(all_reduce):
     """Write a test: raise AssertionError if ``all_reduce(tensor)`` is wrong, and pass if it is right.
 
-    ``all_reduce`` should add a float32 tensor over all ranks in place, as ``dist.all_reduce`` does, in whatever
-    order. This function runs on each rank, and it is enough if it raises on one of them. It is called on
+    ``all_reduce`` should add a float32 tensor of any length over all ranks in place, as ``dist.all_reduce`` does,
+    in whatever order. This function runs on each rank, and it is enough if it raises on one of them. It is called on
     1 to 4 ranks, with right and with wrong ones.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     # ? Which numbers, what is expected, and what is compared?
-    size = 4 * ranks + 3
+    size = 40 * ranks + 3
 
     def numbers(rank):
         return torch.arange(size, dtype=torch.float32) * 0.37 + 10 * rank + 0.1

@@ -62,7 +62,7 @@ DECIDED = "        if sums[-2] / sums[-1] < limit:\n"
 OWN_MEAN = "        mean = own[-2:-1] / own[-1].clamp(min=1)\n"
 MEAN_OF_MEANS = OWN_MEAN + "        dist.all_reduce(mean)\n        if mean / dist.get_world_size() < limit:\n"
 RANK_0S = OWN_MEAN + "        dist.broadcast(mean, 0)\n        if mean < limit:\n"
-LARGEST = OWN_MEAN + "        dist.all_reduce(mean, dist.ReduceOp.MAX)\n        if mean < limit:\n"
+MOVED = "        weight = weight - 0.1 * sums[:-2] / sums[-1]\n        steps += 1\n"
 
 
 @exercise(
@@ -111,9 +111,9 @@ LARGEST = OWN_MEAN + "        dist.all_reduce(mean, dist.ReduceOp.MAX)\n        
             RANK_0S,
         ),
         mistake(
-            "The largest loss of a rank decides, where the mean loss of all rows is asked for",
-            DECIDED,
-            LARGEST,
+            "The step in which the loss is below the limit is left out: the loop ends with it, and it moves the weight",
+            MOVED + DECIDED + "            break\n",
+            DECIDED + "            break\n" + MOVED,
         ),
         mistake(
             "The loop ends with the shortest rank, and the other ranks' last batches are never seen",
@@ -122,8 +122,8 @@ LARGEST = OWN_MEAN + "        dist.all_reduce(mean, dist.ReduceOp.MAX)\n        
         ),
         mistake(
             "Batches have 3 or 4 rows, so a mean of means is not the mean: add up sums and rows, and divide once",
-            "weight = weight - 0.1 * sums[:-2] / sums[-1]",
-            "weight = weight - 0.1 * sums[:-2] / 3.5 / dist.get_world_size()",
+            "sums = own.clone()",
+            "sums = own / own[-1].clamp(min=1)",
         ),
         mistake(
             "The gradient of the square is twice the error",

@@ -30,8 +30,8 @@ def recorded(seed, steps=40):
     events, alive, waiting = [], {}, []
     for _ in range(steps):
         addr = draw.choice([each for each in range(12) if each not in alive and each not in waiting])
-        alive[addr] = draw.randrange(100, 900)
-        own = draw.choice(["model.py", "loss.py", "adam.py"])
+        alive[addr] = draw.choice((100, 200, 300, 500))
+        own = draw.choice(["model.py", "torch_loss.py", "lib/torch/adam.py"])
         inside = draw.sample(TORCH, draw.randrange(3))
         events.append(alloc(addr, alive[addr], *inside, own, *["train.py"] * (own != "train.py")))
         if draw.random() < 0.2:
@@ -63,6 +63,10 @@ def test_cases():
     other = [*free(1, 400), alloc(5, 400, "adam.py", "train.py")]
     yield of([step[0], event("segment_alloc", 90, 2048), *other], "a segment, and two peaks of one size")
     yield of([alloc(1, 10, TORCH[1]), alloc(2, 20, *TORCH)], "what nobody but torch has asked for")
+    names = [alloc(1, 10, TORCH[1], "my_torch.py"), alloc(2, 20, "lib/torch/loss.py"), alloc(3, 40, *TORCH)]
+    yield of(names, "files whose names have torch in them, and do not begin with torch/")
+    alike = [alloc(1, 200, "model.py"), alloc(2, 200, "loss.py"), *free(1, 200), alloc(3, 300, "adam.py")]
+    yield of(alike, "two owners of as many bytes, of which the first is freed")
     yield of([], "an empty list")
     for seed in (1, 2):
         yield of(recorded(seed)[30:], "a ring that has forgotten its oldest events")
@@ -82,7 +86,7 @@ def program(answer, events):
     difficulty=2,
     test_cases=test_cases,
     program=program,
-    targets=[Values("the peak, and the bytes of each owner then, of ten lists", names=("the peak", "the owners"))],
+    targets=[Values("the peak, and the bytes of each owner then, of twelve lists", names=("the peak", "the owners"))],
     mistakes=[
         mistake(
             "What the list frees and has not allocated was there before it began: count it from the beginning",

@@ -1,5 +1,7 @@
 """A trace's calls: which rank, and which link, do the others wait for in each step?"""
 
+from random import Random
+
 from tinydist.lab.author import Values, Wrong, alone, exercise, mistake
 
 
@@ -25,10 +27,27 @@ def of(steps, about):
     return alone(arguments, about)
 
 
+def drawn(seed):
+    """Each rank is late in some call, and for each link some ranks wait: seconds add up over ranks and calls."""
+    draw, steps = Random(seed), []
+    for _ in range(4):
+        calls = []
+        for at in range(0, 1000, 100):
+            issued = [at + draw.choice((0, 1, 2, 20)) + draw.random() for _ in range(3)]
+            waits_from = [each + draw.choice((0, 0, 15, 60)) for each in issued]
+            calls.append(call(draw.choice(("NVLink", "InfiniBand")), draw.choice((5, 30, 60)), issued, waits_from))
+        steps.append(calls)
+    return of(steps, f"a trace that was drawn ({seed})")
+
+
 def test_cases():
     even = call("NVLink", 20, [100, 100, 100])
     yield of([[even]], "a step without a late rank")
     yield of([[call("NVLink", 20, [100, 180, 110])], [even]], "a late rank in the first of two steps")
+    both, one = call("NVLink", 20, [100, 130, 100]), call("NVLink", 20, [300, 339, 340])
+    yield of([[both, one]], "a rank for which two wait, together longer than a single one waits for another rank")
+    calls = [call("NVLink", 30, [at] * 3) for at in (100, 200, 300)]
+    yield of([[*calls, call("InfiniBand", 50, [400] * 3)]], "a link in three short calls, and another in a longer one")
     hidden = call("InfiniBand", 300, [100, 100, 100], [500, 500, 500])
     yield of([[hidden, even]], "a long call that is behind computation")
     partly = call("InfiniBand", 300, [100, 100, 100], [350, 390, 370])
@@ -45,6 +64,7 @@ def test_cases():
     last = [call("NVLink", 10, [100, 90, 160]), call("InfiniBand", 90, [300, 310, 300], [330, 390, 320])]
     yield of([last, [call("NVLink", 30, [100, 40, 90])], last[1:]], "three steps, each of which waits for another")
     yield of([[call("NVLink", 9, [50, 50], [70, 80])]], "two ranks that wait for nothing")
+    yield from map(drawn, range(2))
 
 
 def program(answer, calls):
@@ -60,7 +80,7 @@ def program(answer, calls):
     difficulty=2,
     test_cases=test_cases,
     program=program,
-    targets=[Values("the rank and the link of each step, of ten traces of 2 or 3 ranks")],
+    targets=[Values("the rank and the link of each step, of 14 traces of 2 or 3 ranks")],
     mistakes=[
         mistake(
             "A call that is behind computation is waited for only from where the rank stops computing, its waits_from",

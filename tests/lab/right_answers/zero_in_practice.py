@@ -24,7 +24,7 @@ def by_an_all_to_all(gradient, inside, across):
     dist.all_to_all_single(arrived, sent, group=inside)
     shard = arrived.view(n, -1).sum(0)
     dist.all_reduce(shard, group=across)
-    square = (shard**2).sum()
+    square = (shard**2).sum().view(1)
     dist.all_reduce(square, group=inside)
     return shard, square**0.5
 

@@ -103,9 +103,11 @@ def the_librarys_schedule(rank, ranks, microbatches, message):
 # mended_pipeline
 
 
-@wrong("mended_pipeline", "memory", "holds 26,112 bytes")
-def all_forwards_so_that_nothing_crosses(stage, microbatches, like):
-    return solved("mended_pipeline", "min(ranks - 1 - rank, M)", "M")(stage, microbatches, like)
+@wrong("mended_pipeline", "values", "the loss of microbatch 4 alone")
+def returns_the_last_loss(stage, microbatches, like):
+    return solved("mended_pipeline", "return sum(losses)", "return losses[-1] * M if losses else 0.0")(
+        stage, microbatches, like
+    )
 
 
 @wrong("mended_pipeline", "waits", "call wait()")

@@ -20,9 +20,11 @@ def names_alone(table):
     return list(solved("impossible_rows")(table))
 
 
-@wrong("impossible_rows", "rows", "HFU sold as MFU")
-def columns_alone(table):
-    return {name: column for name, (column, _) in solved("impossible_rows")(table).items()}
+@wrong("impossible_rows", "values", "one GPU alone would take")
+def seconds_of_one_gpu(table):
+    found = solved("impossible_rows")(table)
+    times = {row.name: row.gpus for row in table}
+    return {name: (what, each * times[name] if what == "seconds" else each) for name, (what, each) in found.items()}
 
 
 @wrong("impossible_rows", "columns", "a wrong MFU above 100")

@@ -30,17 +30,15 @@ def as_the_notebook_does(events):
     return peak, owners
 
 
-@wrong("peak_by_owner", "values", "the peak")
-def what_was_allocated_most(events):
-    sizes = {event["addr"]: event["size"] for event in events}
-    return sum(sizes.values()), solved("peak_by_owner")(events)[1]
+@wrong("peak_by_owner", "values", "two owners of as many bytes")
+def the_last_of_that_size_is_freed(events):
+    of_size = "next(each for each in reversed(alive) if alive[each][1] == size)"
+    return solved("peak_by_owner", "alive.pop(addr, None)", f"alive.pop({of_size})")(events)
 
 
-@wrong("peak_by_owner", "values", "the owners")
-def only_the_largest_owner(events):
-    peak, owners = solved("peak_by_owner")(events)
-    largest = max(owners, key=owners.get, default=None)
-    return peak, {largest: owners[largest]} if owners else {}
+@wrong("peak_by_owner", "values", "files whose names have torch in them")
+def torch_anywhere_in_a_name(events):
+    return solved("peak_by_owner", 'not file.startswith("torch/")', '"torch" not in file')(events)
 
 
 @wrong("peak_by_owner", "values", "the owners")
@@ -58,9 +56,10 @@ def only_the_bytes(events):
 # waited_for
 
 
-@wrong("waited_for", "values", "The link is not busy before the last rank has come")
-def all_of_a_wait_is_the_links(calls):
-    return solved("waited_for", "link_waits = end - max(begin, since)", "link_waits = end - since")(calls)
+@wrong("waited_for", "values", "together longer than a single one")
+def the_longest_wait_of_each_call(calls):
+    once = 'ranks[last["rank"]] = max(ranks.get(last["rank"], 0), rank_waits)'
+    return solved("waited_for", 'ranks[last["rank"]] = ranks.get(last["rank"], 0) + rank_waits', once)(calls)
 
 
 @wrong("waited_for", "values", "rank None, NVLink")

@@ -16,16 +16,25 @@ def tests_nothing(all_reduce):
     all_reduce(torch.ones(3))
 
 
-@wrong("catches_wrong_sums", "verdict", "this all-reduce is right")
-def always_fails(all_reduce):
-    raise AssertionError
-
-
-@wrong("catches_wrong_sums", "verdict", "multiplies a rank's own")
-def with_ones(all_reduce):
-    tensor = torch.ones(4 * dist.get_world_size() + 1)
+@wrong("catches_wrong_sums", "verdict", "puts right sums in another part's place")
+def compares_sums_of_whole_tensors(all_reduce):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    draws = [torch.Generator().manual_seed(each) for each in range(ranks)]
+    numbers = [100 * torch.randn(91, generator=draw) for draw in draws]
+    tensor = numbers[rank].clone()
     all_reduce(tensor)
-    assert (tensor == dist.get_world_size()).all()
+    assert torch.allclose(tensor.sum(), sum(numbers).sum())
+
+
+@wrong("catches_wrong_sums", "verdict", "which its buffer holds")
+def short_tensors(all_reduce):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for size in (1, 7, 19, 60):
+        draws = [torch.Generator().manual_seed(10 * size + each) for each in range(ranks)]
+        numbers = [100 * torch.randn(size, generator=draw) for draw in draws]
+        tensor = numbers[rank].clone()
+        all_reduce(tensor)
+        assert torch.allclose(tensor, sum(numbers), atol=1e-4)
 
 
 @wrong("catches_wrong_sums", "verdict", "the last numbers")

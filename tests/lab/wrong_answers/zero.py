@@ -169,9 +169,11 @@ def a_collective_that_nobody_waits_for(layers):
 # sharded_linear
 
 
-@wrong("sharded_linear", "runs", "the shard of layer 0")
-def no_function_of_its_own(x, shard, rows):
-    return x @ gathered(shard).view(rows, -1).T
+@wrong("sharded_linear", "values", "added to shard.grad by hand")
+def added_twice(x, shard, rows):
+    by_hand = "            shard.grad = of_shard / p + (0 if shard.grad is None else shard.grad)\n"
+    returned = "            return of_x, of_shard / p"
+    return solved("sharded_linear", returned, by_hand + returned)(x, shard, rows)
 
 
 @wrong("sharded_linear", "bytes", "all_reduce with 144 bytes")
