@@ -45,17 +45,6 @@ COMPUTING, LAST = "3 * forward * share", "2 * forward * microbatch"
 ROOM = "range(min(fits, share), 0, -1)"
 
 
-class Split(Values):
-    def general(self, trial, right):
-        mine, its = trial.returned[0][0], right.returned[0][0]
-        if its & (its - 1) and type(mine) is int and not mine & (mine - 1) and (mine > its or not mine):
-            return (
-                "A number of GPUs that is no power of two is in time, and "
-                f"{'nothing' if not mine else 'a larger power of two'} is found: try all numbers that divide the batch"
-            )
-        return super().general(trial, right)
-
-
 @exercise(
     title="The fewest GPUs for a deadline",
     minutes=25,
@@ -63,7 +52,7 @@ class Split(Values):
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", BY_HAND, PLANNERS),
-        Split(
+        Values(
             "the fewest GPUs, and with these the largest microbatch; batches of 8 to 240 sequences, trees and rings; "
             "(0, 0, 0) where no split is in time",
             names=("the number of GPUs", "the microbatch", "the accumulation"),
