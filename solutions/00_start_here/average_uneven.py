@@ -3,7 +3,8 @@
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Values, also, exercise, mistake
+from tinydist.lab.author import Bytes, Collectives, Values, Wrong, also, exercise, many, mistake
+from tinydist.lab.differences import close
 
 from .chapter import shares
 
@@ -17,14 +18,42 @@ def test_cases():
     yield shares(5)
 
 
+def by_the_ranks(trial, got, want, own, pick):
+    """Weighted by sequences, and divided by the number of ranks."""
+    sequences = [trial.case.arguments(rank)[1] for rank in range(trial.case.ranks)]
+    for count, whose in (sum(map(bool, sequences)), "ranks that have sequences"), (len(sequences), "ranks"):
+        if all(close(mine * count, its * sum(sequences)) for mine, its in zip(got, want)):
+            return (
+                f"The gradients are weighted by their sequences, and divided by {count}, as many as there are {whose}. "
+                f"There are {sum(sequences)} sequences: divide by these"
+            )
+    return None
+
+
+class TwoCalls(Bytes):
+    """As many bytes, and in two collectives at most: a third of one number would pass for a number of 8 bytes."""
+
+    def judge(self, exercise, trial, right):
+        super().judge(exercise, trial, right)
+        for rank, calls in enumerate(Collectives("").seen(trial)):
+            if len(calls) > 2:
+                raise Wrong(
+                    f"rank {rank} makes {many(len(calls), 'collective')}, where 2 are enough: one of the gradient, and "
+                    "one of the number of sequences"
+                )
+
+
 @exercise(
     title="Average gradients of uneven shares",
     minutes=5,
     difficulty=1,
     test_cases=test_cases,
     targets=[
-        Values("on 1 to 5 ranks, all ranks hold the gradient of the whole batch, in the tensor itself"),
-        Bytes(
+        Values(
+            "on 1 to 5 ranks, all ranks hold the gradient of the whole batch, in the tensor itself",
+            explain=[by_the_ranks],
+        ),
+        TwoCalls(
             "one all-reduce of the gradient, and one of a number",
             together=True,
             room=1.15,  # the number may have 8 bytes

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from tinydist.lab.author import Case, Collectives, Own, Values, also, exercise, mistake
+from tinydist.lab.differences import close
 
 from .chapter import numbers
 
@@ -22,15 +23,59 @@ AT_ONCE = """\
 """
 
 
-def world(ranks, steps):
+def world(ranks, steps, samples=SAMPLES):
     return Case(
-        ranks, lambda rank: (numbers(1, SAMPLES, 3), numbers(2, SAMPLES, 1), steps), f"{steps} step{'s' * (steps > 1)}"
+        ranks,
+        lambda rank: (numbers(4, samples, 3), 2 * numbers(7, samples, 1), steps),
+        f"{samples} samples, {steps} step{'s' * (steps > 1)}",
     )
 
 
 def test_cases():
-    for ranks, steps in [(2, 1), (2, 8), (3, 8), (4, 12), (1, 8)]:
+    for ranks in (2, 3):  # a sample for each: however they are dealt out, rank r has sample r
+        yield world(ranks, 1, samples=ranks)
+        yield world(ranks, 8, samples=ranks)
+    for ranks, steps in [(2, 8), (3, 8), (4, 12), (1, 8)]:
         yield world(ranks, steps)
+
+
+def each_by_itself(parameters, p):
+    for parameter in parameters:
+        clip_grad_norm_([parameter], 1.0)
+
+
+def the_sum(parameters, p):
+    for parameter in parameters:
+        parameter.grad *= p
+    clip_grad_norm_(parameters, 1.0)
+    for parameter in parameters:
+        parameter.grad /= p
+
+
+OTHER_WAYS = {
+    each_by_itself: "Each tensor is clipped by its own norm. The limit is for the norm of all gradients together: one "
+    "call of clip_grad_norm_, for all parameters",
+    the_sum: "It is the sum that is clipped, and what is left is divided by the number of ranks after that: divide "
+    "first, then clip the mean",
+}
+
+
+def clipped_otherwise(trial, got, want, own, pick):
+    """One rank with the whole batch that clips in another way: however the ranks deal out the samples."""
+    inputs, targets, steps = trial.case.arguments(0)
+    for clip, words in OTHER_WAYS.items():
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(inputs), targets).backward()
+            clip(list(model.parameters()), trial.case.ranks)
+            optimizer.step()
+        if all(close(mine, model.weight.detach()) for mine in got):
+            return words
+    return None
 
 
 @exercise(
@@ -39,7 +84,7 @@ def test_cases():
     difficulty=2,
     test_cases=test_cases,
     targets=[
-        Values("on 1 to 4 ranks, all ranks return the weights that one rank would have"),
+        Values("on 1 to 4 ranks, all ranks return the weights that one rank would have", explain=[clipped_otherwise]),
         Own("no wrapper of torch", "average the gradients yourself", ["torch.nn.parallel.distributed"]),
         Collectives(
             "each gradient is averaged once: all-reduces of 16 bytes in each step",

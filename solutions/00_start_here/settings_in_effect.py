@@ -1,5 +1,7 @@
 """What the settings of an optimizer become where gradients have a wrong factor."""
 
+from math import isclose
+
 from tinydist.lab.author import Values, alone, exercise, mistake
 
 
@@ -21,13 +23,28 @@ def test_cases():
     yield setting("SGD", 1, 0.1, 1.0, 0.01, 1e-8)
 
 
+class Settings(Values):
+    def general(self, trial, right):
+        mine, its = trial.returned[0], right.returned[0]
+        for name, given, one, other in zip(self.names, trial.case.arguments(0)[2:], mine, its):
+            if not isclose(one, other, rel_tol=1e-9):
+                turned = one != given and isclose(one * other, given**2, rel_tol=1e-9)
+                return (
+                    f"The factor is right, in the wrong direction: {name} should grow where you let it shrink, or "
+                    "shrink where you let it grow"
+                    if turned
+                    else ""
+                )
+        return ""
+
+
 @exercise(
     title="What a wrong factor changes",
     minutes=10,
     difficulty=2,
     test_cases=test_cases,
     targets=[
-        Values(
+        Settings(
             "for SGD, Adam and AdamW, with gradients too long and too short",
             ["the learning rate", "the clip", "the weight decay", "the eps"],
             tell=False,

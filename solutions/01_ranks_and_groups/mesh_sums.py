@@ -48,6 +48,12 @@ def program(answer, x, shape):
             "and sum in them. (If you pass use_local_synchronization=True, its members alone make it: leave it out)"
         )
     found = {f"the sum along axis {axis}": each for axis, each in enumerate(sums)}
+    for axis, each in enumerate(sums):
+        if isinstance(each, torch.Tensor) and each.untyped_storage().data_ptr() == x.untyped_storage().data_ptr():
+            raise Wrong(
+                f"on rank {dist.get_rank()} the sum along axis {axis} is x itself, and no new tensor: who writes into "
+                "it changes x"
+            )
     return {**found, "the number of groups that it makes": made}
 
 

@@ -36,11 +36,13 @@ def test_cases():
 
 def program(answer, records):
     found = answer(records)
-    if found is None and all(len(set(calls)) == 1 for calls in zip(*records)):
+    alike = all(len(set(calls)) == 1 for calls in zip(*records))
+    first = min(map(len, records)) + 1
+    if alike and (found is None or (isinstance(found, tuple) and found[:1] != (first,))):
         raise Wrong(
-            "it returns nothing. Up to the end of the shortest record all calls are the same, and there a loop over "
-            "zip(*records) ends. But a rank that has stopped, where the others go on, differs from them: take None for "
-            "the call that it does not make"
+            f"it returns {'nothing' if found is None else found}. Up to the end of the shortest record all calls are "
+            "the same, and there a loop over zip(*records) ends. But a rank that has stopped, where the others go on, "
+            "differs from them: take None for the call that it does not make"
         )
     return found
 

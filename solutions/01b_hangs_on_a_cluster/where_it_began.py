@@ -66,6 +66,12 @@ def program(answer, members, records):
             "not waits_for[rank]",
         ),
         mistake(
+            "A circle may have more than two ranks: each waits for the next one, and none for the one that waits for "
+            "it. Follow the waits until they come back",
+            "not waits_for[rank] or rank in reached[rank]",
+            "all(rank in waits_for[other] for other in waits_for[rank])",
+        ),
+        mistake(
             "The circle is there, and the rank that has left is missing: who waits for nobody, and is waited for, is "
             "where the waits end, too",
             "not waits_for[rank] or rank in reached[rank]",

@@ -21,6 +21,7 @@ def hang(lines, about):
 def test_cases():
     yield hang(said(0, [4, 3, 3, 3], [3, 3, 3, 3]), "lines of a job in which rank 0 has called once too often")
     yield hang(said(0, [7, 7, 6, 7], [6, 6, 6, 6]), "lines of a job in which one rank does not come")
+    yield hang(said(0, [12, 12, 11, 12], [11, 11, 11, 11]), "lines with numbers of two digits")
     yield hang(said(1, [1516, 1517], [1515, 1516]), "lines of ranks that wait in different calls")
     yield hang(said(0, [40, 46, 51, 39], [39, 39, 39, 39]), "lines of ranks whose programs run ahead of their GPUs")
     yield hang(said(0, [9, 12, 9], [8, 8, 8]), "lines of a job in which all have come")
@@ -64,6 +65,17 @@ def in_words(ranks):
             "in the last that any has enqueued",
             "max(completed for _, _, completed in ranks) + 1",
             "max(enqueued for _, enqueued, _ in ranks)",
+        ),
+        mistake(
+            "The group waits for the first call that none of its ranks has completed. This is the first that not all "
+            "have completed: a rank that is ahead has been through it",
+            "max(completed for _, _, completed in ranks) + 1",
+            "min(completed for _, _, completed in ranks) + 1",
+        ),
+        mistake(
+            "Numbers have several digits: take whole numbers, and not digits",
+            'map(int, re.findall(r"\\d+", line))',
+            'map(int, re.findall(r"\\d", line)[:4])',
         ),
         mistake(
             "Where nobody has enqueued the next call, nobody waits for it, and nobody is missing",

@@ -104,11 +104,11 @@ def returned(case):
         Rows("the rows for this rank, those of rank 0 first, on 1, 2, 3, 4 and 8 ranks; some pieces are empty"),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Waits("each message is received and waited for"),
-        Bytes("each rank sends the rows for others, and one int64 (8 bytes) to each other rank"),
         Messages(
             "to each other rank one count, then its rows (none, or an empty one, for 0 rows); none to itself",
             empty=False,
         ),
+        Bytes("each rank sends the rows for others, and one int64 (8 bytes) to each other rank"),
         Memory(
             "at most twice the rows that are returned, besides the tensor: as they arrive, and once more put together",
             slack=returned,
@@ -131,6 +131,20 @@ def returned(case):
             "These are the counts of the rows that go out. How many come in, only the others know",
             "exchange(torch.tensor(rows).split(1), counts.split(1))",
             "counts = torch.tensor(rows)",
+        ),
+        mistake(
+            "What receives rows lacks the other dimensions of a row, which need not be a number: "
+            "tensor.new_empty(count, *tensor.shape[1:])",
+            "int(counts.sum()), *tensor.shape[1:]",
+            "int(counts.sum())",
+        ),
+        mistake(
+            "Each rank tells each other one all of its counts. Only one of them concerns it: the number of rows that "
+            "it gets",
+            "counts = torch.empty(p, dtype=torch.int64)",
+            "counts = torch.empty(p, p, dtype=torch.int64)",
+            "exchange(torch.tensor(rows).split(1), counts.split(1))",
+            "exchange([torch.tensor(rows)] * p, counts)\n    counts = counts[:, rank]",
         ),
     ],
     hints=[

@@ -76,6 +76,14 @@ def train(answer, rows, columns, shared, dtype):
             "torch.cat(parts, dim=0).view(len(x), -1)",
         ),
         mistake(
+            "The columns of the ranks take turns here. Side by side are all columns of rank 0 first, then all of rank "
+            "1, and so on",
+            "torch.cat(parts, dim=1)",
+            "torch.stack(parts, -1).flatten(1)",
+            "gradient.chunk(p, dim=1)]",
+            "[gradient[:, each::p] for each in range(p)]]",
+        ),
+        mistake(
             "The mean of all losses has this gradient, and the sum is asked for",
             "            return mine\n",
             "            return mine / p\n",

@@ -66,8 +66,12 @@ def which_part(trial, got, want, own, pick):
         ),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Waits("each message is received and waited for"),
-        Bytes("each rank sends n - the part that it returns: (p-1)/p n if the parts are even"),
         Messages("p-1 of each rank, to its left neighbor only"),
+        Bytes(
+            "each rank sends n - the part that it returns: (p-1)/p n if the parts are even",
+            "each rank sends n - the part that it returns. Where parts are uneven, the shorter ones are sent as they "
+            "are, and not padded",
+        ),
         Memory(
             "two parts besides the tensor: what arrives, and what is sent meanwhile. Work on the tensor itself, and "
             "add in place",

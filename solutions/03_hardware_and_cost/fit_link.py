@@ -1,5 +1,7 @@
 """A fit of a link to two measured ring all-reduces, with three bugs: the numbers that it gives are plausible."""
 
+from math import isclose
+
 from tinydist.hardware import published
 from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
@@ -35,6 +37,22 @@ def test_cases():
     yield measured("8 x A100", 8 * MIB, 16 * MIB)  # twice the bytes took more than twice as long: alpha is below 0
 
 
+class Link(Values):
+    def general(self, trial, right):
+        (alpha, beta, _), (right_alpha, right_beta, _) = trial.returned[0], right.returned[0]
+        ranks, small, small_seconds, *_ = trial.case.arguments(0)
+        step = small_seconds / (2 * (ranks - 1))
+        if close(alpha, right_alpha) and close(beta, ranks * right_beta):
+            return "In a step a rank sends n/p bytes, not all n: beta is what these take"
+        if close(beta, right_beta) and close(alpha, step - small / beta):
+            return "You subtract the time of all n bytes from that of a step, in which a rank sends n/p"
+        return super().general(trial, right)
+
+
+def close(a, b):
+    return isclose(a, b, rel_tol=1e-6)
+
+
 @exercise(
     title="Find three bugs in a fit",
     minutes=15,
@@ -42,7 +60,7 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", BY_HAND, SOLVED),
-        Values(
+        Link(
             "alpha, beta, and the bytes from which on bandwidth decides, on 2 to 16 ranks",
             names=("alpha", "beta", "the bytes of half"),
         ),

@@ -97,6 +97,8 @@ def others_told(mine, its, batch, sequence, width, heads, gpus, shares_tokens, c
             return f"It lacks the bytes of {name}"
     too_much = {
         "A mask has 1 byte for each number, not 2": maps + 2 * own,
+        "The mask of the maps has 1 byte for each number, not 2": maps,
+        "The masks of the additions have 1 byte for each number, not 2": 2 * own,
         "GELU is dealt out: on each GPU it has 4 width / gpus numbers of a token": (gpus - 1) * 4 * hidden,
         "GELU has 4 width / gpus numbers of a token, as MLP up makes them": -3 * hidden,
         "The maps are dealt out by heads: sharing tokens changes nothing in them": 9 * maps * (1 / shared - 1),
@@ -152,8 +154,8 @@ def messages_told(mine, its, batch, sequence, width, heads, gpus, shares_tokens,
             "norms + dropout",
         ),
         mistake(
-            "Scores and mix wait for memory: a product takes the longer of its arithmetic and its bytes, not its "
-            "arithmetic alone",
+            "These are the seconds of the arithmetic alone, and scores and mix wait for memory: take the longer of "
+            "arithmetic and bytes for each product by itself, and not for all together",
             "max(flops / compute, nbytes / memory)",
             "flops / compute",
         ),

@@ -31,6 +31,18 @@ def test_cases():
     yield case("all experts for each token", 64, 32, 4, 4, 1e13, 1e12, 4)
 
 
+class Tokens(Values):
+    def general(self, trial, right):
+        k, n, _, chosen, *others = trial.case.arguments(0)
+        if trial.returned[0] == tokens_needed(k, n, chosen, chosen, *others):
+            return (
+                "These are the rows of one expert, which would be tokens if it got a row of each: or do you read the "
+                "weights of `chosen` experts alone? All are read, since some token needs each of them, and a token is "
+                "a row of `chosen` of them"
+            )
+        return super().general(trial, right)
+
+
 @exercise(
     title="How many tokens keep experts busy?",
     minutes=20,
@@ -38,7 +50,7 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", BY_HAND, SOLVED),
-        Values(
+        Tokens(
             "the smallest whole number of tokens; 0 where none is enough. For 1 to 256 experts, weights of 0.5 to 4 "
             "bytes, on an A100, an H100 and GPUs that do not exist"
         ),

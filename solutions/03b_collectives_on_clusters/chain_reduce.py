@@ -45,7 +45,11 @@ class OnRank0(Values):
         ),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Bytes("(p-1) n in all", together=True),
-        Messages("one for each chunk that has numbers, from each rank to its left neighbor", empty=False),
+        Messages(
+            "one for each chunk, from each rank to its left neighbor; of a chunk without numbers none is needed, nor "
+            "wrong",
+            empty=False,
+        ),
         Memory("one chunk besides: what arrives", slack=LARGE * FLOAT // 8),
         Seconds(
             "(p - 2 + m) (alpha + n/(m beta)) with m chunks, here 8",

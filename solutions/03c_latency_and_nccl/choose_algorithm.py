@@ -51,6 +51,27 @@ class Choice(Values):
         """The same names alone say nothing: there are six pairs."""
         return 2 * (super().alike(mine, other, right) == 2)
 
+    def general(self, trial, right):
+        """In steps, or in bytes: how far its seconds are from what is right of its own choice."""
+        nbytes, *shape, nvlink, cards, ways = trial.case.arguments(0)
+        *pair, mine = trial.returned[0]
+        if tuple(pair) not in ways:
+            return ""
+        _, inside, between, part = way = ways[tuple(pair)]
+        off = mine - choose_algorithm(nbytes, *shape, nvlink, cards, {tuple(pair): way})[-1]
+        units = {"a step between nodes": between, "a step inside a node": inside}
+        units |= {
+            "the time of n bytes on NVLink": nbytes / nvlink / part,
+            "that of n bytes on the cards": nbytes / cards / part,
+        }
+        for what, seconds in units.items():
+            count = off / seconds
+            if 0.5 < abs(count) < 1000 and abs(count - round(count)) < 1e-6:
+                return (
+                    f"By {' and '.join(pair)} it is {abs(round(count))} x {what} too {'long' if off > 0 else 'short'}"
+                )
+        return super().general(trial, right)
+
 
 @exercise(
     title="A ring or a tree",

@@ -55,6 +55,23 @@ class Choice(Values):
         """The same name alone says nothing: there are three."""
         return 2 * (super().alike(mine, other, right) == 2)
 
+    def general(self, trial, right):
+        """In steps: how far its seconds are from what is right of its own choice."""
+        nbytes, per_node, nodes, protocols = trial.case.arguments(0)
+        name, mine = trial.returned[0]
+        if name not in protocols:
+            return ""
+        _, inside, between, posting, _ = numbers = protocols[name]
+        off = mine - choose_protocol(nbytes, per_node, nodes, {name: numbers})[1]
+        step = max(inside, posting) if nodes > 1 else inside
+        units = {"a step between nodes": between, "a step inside a node": step}
+        units["a step between nodes, in place of one inside,"] = between - step
+        for what, seconds in units.items():
+            count = off / seconds if seconds else 0
+            if 0.5 < abs(count) < 1000 and abs(count - round(count)) < 1e-6:
+                return f"By {name} it has {abs(round(count))} x {what} too {'many' if count > 0 else 'few'}"
+        return super().general(trial, right)
+
 
 @exercise(
     title="Choose the protocol of a ring",

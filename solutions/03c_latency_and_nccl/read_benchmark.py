@@ -44,6 +44,7 @@ def test_cases():
         Values(
             "the best bus bandwidth, where half of it is reached, and what passes the wire: of published all-reduces, "
             "all-gathers and reduce-scatters (the A100s of the notebook: 235 GB/s, 32 MiB, False), and of other tables",
+            names=("the best bus bandwidth", "the size at which half is reached", "whether it is beyond the wire"),
         ),
     ],
     mistakes=[
@@ -57,6 +58,12 @@ def test_cases():
             "of that",
             'if collective == "all_reduce":',
             "if True:",
+        ),
+        mistake(
+            "An all-to-all sends (p-1)/p of the bytes, as an all-gather does. What comes in travels in the other "
+            "direction, and is not counted once more",
+            'if collective == "all_reduce":',
+            'if collective in ("all_reduce", "all_to_all"):',
         ),
         mistake(
             "The best row need not be that of the largest tensor: take the highest of all",

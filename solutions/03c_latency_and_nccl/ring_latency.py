@@ -64,6 +64,13 @@ def test_cases():
             "max(ready[rank], sent[rank - 1]",
         ),
         mistake(
+            "A rank sees here what its left neighbor has become in this very step, and a message goes round the whole "
+            "ring in one. Compute the new list from the old one, and replace it when it is whole",
+            "ready = [max(sent[rank], sent[rank - 1] + flight[rank - 1]) for rank in range(len(flight))]",
+            "for rank in range(len(flight)):\n            ready[rank] = max(ready[rank] + busy[rank], "
+            "ready[rank - 1] + busy[rank - 1] + flight[rank - 1])",
+        ),
+        mistake(
             "All ranks have to end: the ring takes as long as the last of them",
             "return max(ready)",
             "return min(ready)",

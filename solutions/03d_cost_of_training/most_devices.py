@@ -60,6 +60,11 @@ def test_cases():
             "-(-batch // devices) >= critical",
         ),
         mistake(
+            "p may be `limit` itself: try it, too",
+            "range(2, limit + 1)",
+            "range(2, limit)",
+        ),
+        mistake(
             "A device that works alone sends nothing, so 1 is always an answer",
             "most = 1",
             "most = 0",

@@ -28,6 +28,19 @@ def test_cases():
     )
 
 
+class Peak(Values):
+    def general(self, trial, right):
+        (way, mine), (best, its) = trial.returned[0], right.returned[0]
+        _, batch, sequence, width, *_ = trial.case.arguments(0)
+        off = (mine - its) / (batch * sequence * width)
+        if way == best == "cheap" and 0 < off <= 8:
+            return (
+                f"The peak of 'cheap' is {off:.4g} s b h too high. Of what runs again one result is there at a time: "
+                "count the largest of the three, not two of them"
+            )
+        return super().general(trial, right)
+
+
 class Choice(Target):
     name = "choice"
 
@@ -46,7 +59,7 @@ class Choice(Target):
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", BY_HAND, SOLVED),
-        Values(
+        Peak(
             "the way and its bytes at the peak; where nothing fits ('nothing', 0)",
             names=("the way", "the number of bytes"),
         ),

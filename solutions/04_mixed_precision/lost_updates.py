@@ -66,6 +66,9 @@ def counted(arguments, mine, right, wrong):
         return f"{pair}. An update that is kept needs 1 step, one that is lost more"
     if count < enough:
         return f"{pair}. After these, {w:.9g} {count * u:+.9g} is still rounded to {w:.9g}: more are needed"
+    lost = right > 1
+    if lost.any() and (mine[lost] - 2 * right[lost]).abs().max() <= 2 < mine[lost].max():
+        return f"{pair}. That is the way to the next number. Half of it is enough: beyond the middle it is rounded up"
     return f"{pair}. One fewer is enough: {w:.9g} {(count - 1) * u:+.9g} is not rounded to {w:.9g}"
 
 

@@ -123,6 +123,12 @@ def far(mine, its):
     return f"move {ratio:.3g} times as far as in fp32{'' if near(mine, ratio * its) else ', and in another direction'}"
 
 
+HALVES = (
+    ", and all of them are numbers of fp16: do you copy the fp16 weights into them? Small updates are lost there. "
+    "Update the masters, in fp32, and let the weights be their copies"
+)
+
+
 class Masters(Of):
     """After all steps: how far the masters are, and whether the model has them, rounded."""
 
@@ -139,7 +145,9 @@ class Masters(Of):
         for rank, ((mine, rounded), (its, _)) in enumerate(zip(self.seen(trial), self.seen(right))):
             after = f"rank {rank}: after {many(trial.case.facts.steps, 'step')} the masters"
             if not near(mine, its, 0):
-                raise Wrong(f"{after} {'are what they were' if not mine.any() else far(mine, its)}")
+                masters = trial.returned[rank][-1][2]
+                halves = mine.any() and torch.equal(masters, masters.half().float())
+                raise Wrong(f"{after} {'are what they were' if not mine.any() else far(mine, its)}{HALVES * halves}")
             if not rounded:
                 raise Wrong(f"{after} are right, and the model's weights are not these, rounded to fp16")
 

@@ -48,6 +48,11 @@ class Each(Target):
         super().__init__(holds)
         self.name, self.at, self.told, self.draw = name, at, told, draw
 
+    def concerns(self, trial, exercise):
+        """What is said again is one call of each step: of two it would be only the first."""
+        plan = trial.case.facts
+        return super().concerns(trial, exercise) and not (plan.again and max(map(len, made(trial))) > plan.steps)
+
     def seen(self, trial):
         """(step, rank) -> what is there."""
         if trial.error is not None:
@@ -127,8 +132,7 @@ class OneNumber(Target):
 
     def judge(self, exercise, trial, right):
         plan = trial.case.facts
-        for rank, program in enumerate(trial.run.record.programs):
-            calls = [entry.transfer for entry in program if isinstance(entry, Issue)]
+        for rank, calls in enumerate(made(trial)):
             if len(calls) > plan.steps:
                 raise Wrong(
                     f"rank {rank} makes {many(len(calls), 'call')} of torch.distributed in {plan.steps} steps, where "
@@ -149,6 +153,11 @@ class OneNumber(Target):
                     f"{NBYTES} is enough: a sum over all gradients of this rank",
                     draw_traffic(trial),
                 )
+
+
+def made(trial):
+    """The calls of each rank."""
+    return [[each.transfer for each in program if isinstance(each, Issue)] for program in trial.run.record.programs]
 
 
 def size(transfer):
@@ -214,7 +223,14 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
             FACTOR,
             "min(1.0, max_norm / (scale * squares.sqrt().item()))",
         ),
-        mistake("A step with inf or NaN is made: now weights are inf or NaN, and will stay so", SKIP, ""),
+        mistake(
+            "Each rank clips by the norm of its own gradients. The norm is that of all ranks' gradients together, the "
+            "root of the sum that is shared",
+            SHARE,
+            "own = squares.clone()\n    dist.all_reduce(squares)",
+            FACTOR,
+            "min(1.0, max_norm / own.sqrt().item())",
+        ),
         mistake(
             "Gradients are made zero, and the step is made: momentum moves the weights also with gradients of zero. Do "
             "not call optimizer.step() at all",
@@ -222,7 +238,12 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
             "    if not squares.isfinite():\n        optimizer.zero_grad(set_to_none=False)\n        optimizer.step()\n"
             "        return scale / 2, 0\n",
         ),
-        mistake("The count begins anew at each overflow", "scale / 2, 0", "scale / 2, good_steps"),
+        mistake(
+            "The norms of the ranks are added up. Squares are what adds up: the norm of all is the root of the sum of "
+            "their squares",
+            SHARE,
+            "squares.sqrt_()\n    dist.all_reduce(squares)\n    squares.square_()",
+        ),
         mistake(
             "Good steps are counted since the scale last changed: when it has grown, too, the count begins anew",
             GROW,

@@ -79,8 +79,19 @@ class Held(Target):
                 attributes = ", ".join(f"recipe.{each} is {getattr(recipe, each)!r}" for each in self.attributes)
                 raise Wrong(
                     f"your {self.purpose} of {recipe.name!r} have {mine:.5g} bytes per parameter, which are too "
-                    f"{'few' if mine < its else 'many'}: {attributes}"
+                    f"{'few' if mine < its else 'many'}: {attributes}{self.off_by(mine - its, recipe)}"
                 )
+
+    def off_by(self, off, recipe):
+        """Of a difference in bytes per parameter, the thing that has so many."""
+        number = {"fp32": 4, "bf16": 2, "8 bit": 1 + 4 / BLOCK}[recipe.moments]
+        if self.purpose == "parameters" and recipe.master and same(off, 4):
+            return ". The fp32 copies are the optimizer's: they are among its states"
+        if self.purpose == "optimizer states" and recipe.moments == "8 bit" and same(off, -4 / BLOCK):
+            return f". Each moment has scales of its own: Adam's two have 2 x 4 bytes for {BLOCK} parameters"
+        if self.purpose == "optimizer states" and (same(off, number) or same(off, -number)):
+            return ". It is off by one number: SGD remembers none of each parameter, momentum one, Adam two"
+        return ""
 
 
 def same(a, b):

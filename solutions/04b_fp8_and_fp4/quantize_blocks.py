@@ -52,6 +52,15 @@ NV = "(amax / 6 / tensor).to(torch.float8_e4m3fn).float() * tensor"
 UP = "torch.ceil(torch.log2(amax.double() / 6))"
 
 
+def of_ties(trial, got, want, own, pick):
+    if not str(trial.case).endswith(": ties"):
+        return None
+    return (
+        "All these numbers are half way between two. A tie goes to the number with the even mantissa: 0, 1, 2 and 4 "
+        "have it, and 0.5, 1.5, 3 and 6 do not"
+    )
+
+
 @exercise(
     title="Blocks that share a scale",
     minutes=25,
@@ -63,6 +72,7 @@ UP = "torch.ceil(torch.log2(amax.double() / 6))"
             "the numbers, and the scale of each block: for MX and for NV, also of zeros, of ties and of numbers of "
             "very unlike sizes",
             names=("the numbers", "the scales"),
+            explain=[of_ties],
         ),
     ],
     mistakes=[
@@ -78,7 +88,12 @@ UP = "torch.ceil(torch.log2(amax.double() / 6))"
             f"2.0 ** {UP}",
             "amax.double() / 6",
         ),
-        mistake("The largest number of e2m1 is 6", "amax / 6 / tensor", "amax / 4 / tensor"),
+        mistake(
+            "Divide by the scale as it is stored, rounded to e4m3, and not by what it was before: a value is "
+            "multiplied by the stored one again",
+            "divisor = torch.where(scales == 0, 1.0, scales)",
+            'divisor = torch.where(scales == 0, 1.0, amax / 6 if kind == "nv" else scales)',
+        ),
         mistake(
             "NV has one fp32 number for the tensor, such that the largest scale of a block is 448",
             "x.abs().max() / 6 / 448",

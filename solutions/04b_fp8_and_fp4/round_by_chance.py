@@ -33,6 +33,13 @@ def test_cases():
 UP = "chance < (magnitude - low) / (high - low)"
 
 
+def beyond(trial, got, want, own, pick):
+    x = trial.case.arguments(0)[0]
+    if torch.equal(*(each[0][x.abs() <= 6] for each in (got, want))):
+        return "Only what is beyond 6 is wrong. What is beyond 6 is cut to 6"
+    return None
+
+
 @exercise(
     title="Round to 4 bits by chance",
     minutes=20,
@@ -42,7 +49,8 @@ UP = "chance < (magnitude - low) / (high - low)"
         Own("not the library's", HERE, SOLVED),
         Values(
             "one of the two neighbors in e2m1, of both signs: away from zero with the chance that makes the "
-            "expectation exact, numbers of e2m1 unchanged, what is beyond 6 cut"
+            "expectation exact, numbers of e2m1 unchanged, what is beyond 6 cut",
+            explain=[beyond],
         ),
     ],
     mistakes=[
@@ -71,6 +79,12 @@ UP = "chance < (magnitude - low) / (high - low)"
             "The part of the way is measured in the spacing here: e2m1's is 0.5, 1 or 2",
             UP,
             "chance < (magnitude - low) / 0.5",
+        ),
+        mistake(
+            "With a chance of 0 numbers of e2m1 move. The chance has to be smaller than the part of the way: that is 0 "
+            "there, and no chance is smaller",
+            UP,
+            "(chance <= (magnitude - low) / (high - low)) & (low < 6)",
         ),
         mistake("What is beyond 6 is cut to 6", ".clamp(max=6.0)", ""),
         mistake("The sign is lost", ".copysign(x)", ""),

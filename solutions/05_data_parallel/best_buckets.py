@@ -75,6 +75,11 @@ START = "max(now, end) + latency"
             "if counts == [1] * layers",
         ),
         mistake(
+            "It is the best cut from the other end: the first bucket has the layers that backward reaches first",
+            "return chosen",
+            "return chosen[::-1]",
+        ),
+        mistake(
             "All-reduces go one after the other: each starts when its bucket is full *and* the one before has ended",
             START,
             "now + latency",

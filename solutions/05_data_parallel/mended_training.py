@@ -55,7 +55,7 @@ def case(ranks, samples=10, epochs=3):
 
 
 def test_cases():
-    return [*map(case, (2, 3, 4)), case(2, 7, 2), case(1)]
+    return [*map(case, (2, 3, 4)), case(2, 7, 2), case(2, 60, 2), case(1)]  # 30 steps: a number in each stands out
 
 
 def train(answer, model, loader, epochs):
@@ -76,6 +76,18 @@ def train(answer, model, loader, epochs):
     }
 
 
+def one_epoch_more(trial, got, want, own, pick):
+    for rank, mine in enumerate(got):
+        _, loader, epochs = trial.case.arguments(rank)
+        order = []
+        for epoch in range(epochs):
+            loader.sampler.set_epoch(epoch + 1)
+            order += loader.sampler
+        if mine.tolist() != order:
+            return None
+    return "These are the samples of epochs 1, 2 and so on. Epochs count from 0, as range counts"
+
+
 class StateAndGradients(Collectives):
     """As many bytes as the reference has, and at most as much as the state once more."""
 
@@ -91,7 +103,8 @@ class StateAndGradients(Collectives):
         if mine > its + whole:
             raise Wrong(
                 f"the collectives have {mine:,} bytes, where {its:,} are enough: {whole:,} for the state at the start, "
-                "the gradients of each step, and the loss. What begins alike, and adds the same gradients, stays alike"
+                "the gradients of each step, and the loss of the last. What begins alike, and adds the same gradients, "
+                "stays alike"
             )
 
 
@@ -113,7 +126,7 @@ LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, bu
         Waits("whatever is started is waited for"),
         Part("the parameters at the start", "parameters", "all ranks begin with those of rank 0"),
         Part("the buffers at the start", "buffers", "all ranks begin with those of rank 0"),
-        Part("the samples", "epochs", "each epoch has the samples in another order"),
+        Part("the samples", "epochs", "each epoch has the samples in another order", explain=[one_epoch_more]),
         Part("at the end", "values", "weights as in one process, on every rank; 1, 2, 3 and 4 ranks"),
         Part("the loss", "loss", "each rank returns the mean of all ranks' last losses"),
         StateAndGradients("the state is sent once, the gradients in each step", name="bytes"),

@@ -149,6 +149,11 @@ def buffer_of(bucket, when):
     mistakes=[
         mistake("This is the sum over the ranks: divide it by their number", "            flat /= p\n", ""),
         mistake(
+            "It is divided by the number of ranks twice: a mean is divided once, before the sum or after it",
+            "            flat /= p\n",
+            "            flat /= p * p\n",
+        ),
+        mistake(
             "The second step makes none: at its end finish must bring all back to where it began. Is `works` empty "
             "again?",
             "        works.clear()",

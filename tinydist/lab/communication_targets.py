@@ -175,7 +175,7 @@ class Messages(Target):
             if (source, destination) not in its:
                 partners = [to for a, to in its if a == source]
                 what = f"rank {source} sends to rank {destination}"
-                ring = all(b == (a + 1) % p for a, b in its)
+                ring = p > 2 and all(b == (a + 1) % p for a, b in its)
                 if ring:
                     back = all(b == (a - 1) % p for a, b in mine)
                     way = "your ring turns the other way" if back else "this is no ring"

@@ -1,5 +1,7 @@
 """Describes how a result differs from the expected one: first mismatch, magnitude, likely cause."""
 
+from fractions import Fraction
+
 import torch
 
 from ..rules import ranks_in_words
@@ -119,9 +121,11 @@ def whose(trial, got, want, own, pick):
 def times(trial, got, want, own, pick):
     p = trial.case.ranks
     if p > 1 and all(close(mine * p, right) for mine, right in zip(got, want)):
-        return f"the result is {p} times too small, and there are as many ranks: a mean, where a sum is right?"
+        return (
+            f"the result is {p} times too small, and there are as many ranks: divided where it should not be, or twice?"
+        )
     if p > 1 and all(close(mine, right * p) for mine, right in zip(got, want)):
-        return f"the result is {p} times too large, and there are as many ranks: a sum, where a mean is right?"
+        return f"the result is {p} times too large, and there are as many ranks: not divided, or added {p} times?"
     if p > 1 and not any(map(any, trial.run.traffic)):
         return f"nobody sent anything. {SHARED}"
     return None
@@ -156,8 +160,9 @@ def ratio(got, want):
         return ""
     for large, small, how in [(mine, its, "large"), (its, mine, "small")]:
         many = float(large.norm() / small.norm())
-        if round(many) > 1 and abs(many - round(many)) < 1e-4 and close(large, small * round(many)):
-            return f"All of it is {round(many)} times too {how}"
+        simple = float(Fraction(many).limit_denominator(9))
+        if simple > 1 and abs(many - simple) < 1e-4 and close(large, small * simple):
+            return f"All of it is {simple:.6g} times too {how}"
     if close(mine, its.square()):
         return "It is the square of what is right"
     return "All of it has the wrong sign" if close(mine, -its) else ""

@@ -138,8 +138,10 @@ class Ends(Target):
         """The error; of hanging ranks the calls in which they hang, without the lines of code."""
         if trial.error is None or isinstance(trial.error, Wrong):
             return None
-        lines = [] if isinstance(trial.error, MismatchError) else str(trial.error).splitlines()
-        return type(trial.error), [line.split(", at ")[0] for line in lines if not line.strip().startswith("at ")]
+        lines = [line.split(", at ")[0] for line in str(trial.error).splitlines() if not line.strip().startswith("at ")]
+        if isinstance(trial.error, MismatchError):  # of those only how many dimensions there are
+            lines = sorted(each.count(",") for each in re.findall(r"\[.*?\]", "\n".join(lines)))
+        return type(trial.error), lines
 
     def telling(self, seen):
         return False

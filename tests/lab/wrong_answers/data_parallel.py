@@ -179,9 +179,25 @@ def broadcasts_in_every_step(*arguments):
     return solved("mended_training", "optimizer.zero_grad()", every)(*arguments)
 
 
-@wrong("mended_training", "runs", "the model is never called")
-def does_not_train(model, loader, epochs):
-    return 0.0
+@wrong("mended_training", "bytes", "the loss of the last")
+def averages_each_loss(model, loader, epochs):
+    p = dist.get_world_size()
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, 0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+            loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= p
+            optimizer.step()
+            mean = loss.detach()
+            dist.all_reduce(mean)
+    return mean.item() / p
 
 
 @wrong("mended_training", "waits", "1 collective")

@@ -83,7 +83,7 @@ def the_last_call_again(records):
                 return number + 1, rank
 
 
-@wrong("first_difference", "values", "records in which rank 3 stops")
+@wrong("first_difference", "runs", "records in which rank 3 stops")
 def up_to_the_shortest(records):
     for number, calls in enumerate(zip(*records), start=1):
         for rank, call in enumerate(calls):

@@ -56,7 +56,7 @@ def looked_up(batch, sequence, width, heads, gpus, shares_tokens, compute, memor
     return published.LAYERS["22B"].forward
 
 
-@wrong("layer_seconds", "values", "Scores and mix wait for memory")
+@wrong("layer_seconds", "values", "scores and mix wait for memory")
 def arithmetic_alone(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire):
     products, others, messages = solved("layer_seconds")(
         batch, sequence, width, heads, gpus, shares_tokens, compute, 1e30, wire

@@ -63,14 +63,15 @@ def librarys_own(x, shape):
     return [summed(x, mesh.get_group(axis)) for axis in range(len(shape))]
 
 
-@wrong("mesh_sums", "bytes", "you call all_gather, where all_reduce is enough. ")
-def gathers_everything(x, shape):
-    everybody = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(everybody, x)
-    sums = []
-    for lists in lists_of(shape):
-        groups(lists)
-        sums.append(sum(everybody[other] for ranks in lists if dist.get_rank() in ranks for other in ranks))
+@wrong("mesh_sums", "runs", "no new tensor")
+def of_one_rank_it_is_x(x, shape):
+    grid, sums = torch.arange(dist.get_world_size()).view(shape), []
+    for axis, length in enumerate(shape):
+        for ranks in grid.movedim(axis, -1).reshape(-1, length).tolist():
+            group = dist.new_group(ranks)
+            if dist.get_rank() in ranks:
+                sums.append(x if length == 1 else x.clone())
+                dist.all_reduce(sums[-1], group=group)
     return sums
 
 

@@ -11,9 +11,13 @@ WRONG_ANSWERS, wrong = collection()
 # average_uneven
 
 
-@wrong("average_uneven", "values", "nobody sent anything")
-def does_nothing(gradient, sequences):
-    pass
+@wrong("average_uneven", "bytes", "makes 3 collectives")
+def sums_a_second_number(gradient, sequences):
+    present, total = torch.ones(1), torch.tensor(float(sequences))
+    gradient *= sequences
+    for each in (present, gradient, total):
+        dist.all_reduce(each)
+    gradient /= total
 
 
 @wrong("average_uneven", "bytes", "send 160 bytes")
