@@ -81,13 +81,6 @@ def all_must_go_together(price, gpus, *others):
     return min((price(count, f"--tensor-model-parallel-size {tp}"), count) for count in gpus for tp in (1, 2, 4, 8))
 
 
-@wrong("choose_flags", "goal", "of the jobs that it prices are refused, the first: ")
-def asks_for_all_and_goes_on(price, gpus, *others):
-    with suppress(ValueError):
-        price(gpus[0], "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8")
-    return solved("choose_flags")(price, gpus, *others)
-
-
 @wrong("choose_flags", "goal", "must be divisible by dp (32) x microbatch (4)")
 def forgets_the_batch(*arguments):
     edits = (' or model["global batch"] % (dp * rows)', "", "price(count, flags)", "asked(price, count, flags)")
@@ -104,8 +97,3 @@ def or_too_dear(price, *job):
 def asks_the_planner(*arguments):
     find_model("Llama 3 8B").flops(1)
     return solved("choose_flags")(*arguments)
-
-
-@wrong("choose_flags", "goal", "There is a way that is")
-def a_gigabyte_is_2_to_the_30(price, gpus, model, room, *others):
-    return solved("choose_flags")(price, gpus, model, room / 2**30 * 1e9, *others)

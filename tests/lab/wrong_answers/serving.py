@@ -118,11 +118,6 @@ def nobody_begins_where_one_is_refused(*given):
 # mended_blocks
 
 
-@wrong("mended_blocks", "runs", "nothing (None)")
-def reads_nothing(memory, calls):
-    pass
-
-
 @wrong("mended_blocks", "own work", "tinydist.serving")
 def with_the_librarys_blocks(memory, calls):
     BlockPool(3, 4).allocate()

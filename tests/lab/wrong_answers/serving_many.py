@@ -66,6 +66,12 @@ def the_nearest_place(*given):
     return solved("read_load_log")(*given) | {"p99": waits[max(0, round(0.99 * len(waits)) - 1)]}
 
 
+@wrong("read_load_log", "at end", "at end is")
+def those_that_come_at_the_end_wait_outside(requests, start, end):
+    there = sum(arrival < end < last for arrival, _, last, _ in requests[:-1])
+    return solved("read_load_log")(requests, start, end) | {"at end": there}
+
+
 # plan_batch
 
 
