@@ -85,6 +85,8 @@ class Goal(Target):
 
     def general(self, trial, right):
         (of, gpus, *_), best = trial.arguments[0], right.returned[0]
+        if of.refused:  # which is told, and may be all that is wrong
+            return ""
         others = set(gpus) - {count for count, _ in of.asked}
         if others:
             return f"{max(others)} GPUs are never tried"

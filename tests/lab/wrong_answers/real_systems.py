@@ -47,6 +47,20 @@ def by_the_last_loss(*arguments):
     return solved("silent_defaults", EACH, "abs(losses[-1] - ours[-1]) > 1e-4")(*arguments)
 
 
+@wrong("silent_defaults", "values", "lipping is False, where True is right")
+def by_one_loss_in_the_middle(*arguments):
+    return solved("silent_defaults", EACH, "abs(losses[10] - ours[10]) > 1e-4")(*arguments)
+
+
+@wrong("silent_defaults", "values", "Only bytes above that sum tell")
+def whole_by_the_sizes_alone(*arguments):
+    edits = (
+        'whole = more and system == "DeepSpeed ZeRO 3"',
+        'whole = system == "DeepSpeed ZeRO 3" and min(sizes) <= 100_000',
+    )
+    return solved("silent_defaults", *edits)(*arguments)
+
+
 @wrong("silent_defaults", "values", "These losses are of another training")
 def by_the_mean_loss(*arguments):
     return solved("silent_defaults", EACH, "abs(sum(losses) - sum(ours)) > 1e-4")(*arguments)
