@@ -34,17 +34,7 @@ def a_global_batch_is_accumulated_too(*arguments):
 # silent_defaults
 
 
-@wrong("silent_defaults", "values", "These losses are of another training")
-def nothing_is_wrong(*arguments):
-    return False, False, False, False
-
-
 EACH = "any(abs(loss - other) > 1e-4 for loss, other in zip(losses, ours))"
-
-
-@wrong("silent_defaults", "values", "These losses are of another training")
-def by_the_last_loss(*arguments):
-    return solved("silent_defaults", EACH, "abs(losses[-1] - ours[-1]) > 1e-4")(*arguments)
 
 
 @wrong("silent_defaults", "values", "lipping is False, where True is right")
