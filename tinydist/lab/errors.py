@@ -52,9 +52,9 @@ def words(error):
         )
     where = f"{rank_of(error)}{line_of(error.__cause__ if isinstance(error, Left) else error)}"
     if isinstance(error, TooLong) and not rank_of(error):
-        return "it does not end, and its `except:` catches what should stop it: name the exceptions that you expect"
+        return f"{error}, and its `except:` catches what should stop it: name the exceptions that you expect"
     if isinstance(error, TooLong):
-        return f"it does not end: {where}\n{LOOP}"
+        return f"{error}: {where}\n{LOOP}"
     if isinstance(error, Left):
         return f"a rank ends by returning, but one called sys.exit: {where}"
     text = f"{type(error).__name__}: {error}\n{where}" if str(error) else f"{type(error).__name__}, {where}"

@@ -32,6 +32,9 @@ UNSEEN = {
 class TooLong(BaseException):
     """Not an Exception: a learner's ``except Exception`` must not stop it."""
 
+    def __str__(self):
+        return f"it runs more than {LINES:,} lines"
+
 
 class Tracer:
     """For one rank, in one run: ``with tracer:``. ``called``: names of functions, from their modules on; ``torchs``: of
