@@ -43,7 +43,7 @@ def stage(function, **more):
             lr=0.1,
         ) | {name: value() for name, value in more.items()}
 
-    return Call(trained(function), arguments, ranks=2, signed=True, kept=("lr",), fits=("initialize",))
+    return Call(trained(function), arguments, ranks=2, signed=True, kept=("lr",), fits=("initialize", "apart"))
 
 
 def estimate(function, **arguments):
