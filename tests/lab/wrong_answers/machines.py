@@ -53,14 +53,14 @@ def always_infiniband(*arguments):
     return "IB", seconds
 
 
-@wrong("wire_time", "values", "the seconds")
+@wrong("wire_time", "values", "times too small")
 def by_the_number_of_nodes(*arguments):
     return solved("wire_time", "2 * (ranks - 1) / ranks", "2 * (ranks // per_node - 1) / (ranks // per_node)")(
         *arguments
     )
 
 
-@wrong("wire_time", "values", "the seconds")
+@wrong("wire_time", "values", "times too small")
 def by_its_receivers(*arguments):
     return solved("wire_time", r"\[send\]", r"\[receive\]")(*arguments)
 
