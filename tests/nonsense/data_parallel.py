@@ -81,7 +81,7 @@ CALLS = {
         data_parallel.unused,
         lambda: dict(parameters=parameters(), output=torch.ones(2)),
         signed=True,
-        fits=("output",),
+        kept=("output",),  # of any structure
     ),
     "Sampler": on_ranks(sampled, lambda: dict(samples=7, epoch=1, group=None, shuffle=True, seed=3, drop_last=False)),
     "shard_batch": on_ranks(

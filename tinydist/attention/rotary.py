@@ -50,7 +50,7 @@ class Yarn:
         stop = min(math.ceil(self._pair_with(self.slow, len(frequencies))), 2 * len(frequencies) - 1)
         pairs = torch.arange(len(frequencies), dtype=frequencies.dtype, device=frequencies.device)
         slow = ((pairs - start) / max(stop - start, 0.001)).clamp(0, 1)
-        return frequencies * (1 - slow) + frequencies / self.factor * slow
+        return frequencies * (1 - slow) + frequencies / float(self.factor) * slow
 
     @property
     def sharpening(self):

@@ -181,7 +181,8 @@ def star_in_chunks_steps(sizes, ranks):
 @validate(chunks=count)
 def star_in_chunks_all_reduce(nbytes, ranks, link, chunks) -> float:
     """(p-1) (m+1) (alpha + n/(m beta)): the root sends the sum of a chunk back while it receives the next chunk."""
-    return (ranks - 1) * (chunks + 1) * p2p_time(_size(nbytes, ranks) / chunks, link)
+    size = _size(nbytes, ranks)
+    return (ranks - 1) * (chunks + 1) * p2p_time(size / chunks, link)
 
 
 # Direct exchanges: each rank sends to all others at once. Latencies pass together, and the messages share a port.

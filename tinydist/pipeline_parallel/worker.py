@@ -43,7 +43,10 @@ from .step_end import OptimizerPhase
 from .steps import place_of_step, under_way
 from .verifier import verify
 
-how = stated(f"{', '.join(RECOMPUTED)}, True (before) or False", lambda given: given in (*RECOMPUTED, True, False))
+how = stated(
+    f"{', '.join(RECOMPUTED)}, True (before) or False",
+    lambda given: isinstance(given, str | bool) and given in (*RECOMPUTED, True, False),
+)
 
 
 @validate(schedule=Schedule, stages=named(torch.nn.Module), activation_spec=torch.Tensor | dict, loss=function)

@@ -4,7 +4,7 @@ from collections import Counter
 
 from matplotlib.patches import Rectangle
 
-from ..rules import each_of, many, stated, validate, whole
+from ..rules import each_of, stated, validate, whole
 from .canvas import blocks, canvas, inside, picture
 from .formatting import counted, tell
 from .palette import INK, LIGHT, PAPER, SERIES, tint
@@ -13,7 +13,7 @@ ROW, WIDE = 0.8, 0.92  # of a cell: its height, its width
 
 records = stated(
     "a list of texts for each rank, and at least one text",
-    lambda value: each_of(many)(value) and any(value) and all(isinstance(text, str) for row in value for text in row),
+    lambda value: each_of(each_of(str, 0))(value) and any(value),
 )
 
 

@@ -3,7 +3,7 @@
 from matplotlib.patches import Patch, Rectangle
 
 from ..launching.launch import Run
-from ..rules import amount, each_of, many, named, one_of, validate
+from ..rules import amount, each_of, many, named, one_of, validate, whole
 from ..tracing.trace import Trace
 from .canvas import picture
 from .figure import SMALL, WIDTH
@@ -139,7 +139,7 @@ def draw_table(sheet, held):
 # Several runs, one below the other, on one axis and in one scale of bytes.
 
 
-@validate(runs=named(a_run), purposes=each_of(one_of(MEMORY)))
+@validate(runs=named(a_run), rank=whole, purposes=each_of(one_of(MEMORY)))
 @picture
 def memories(runs, rank=0, purposes=None):
     """Draw ``runs``, name -> run, or (run, since), each from its own beginning, above the names of what it computes.

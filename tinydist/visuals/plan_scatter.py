@@ -29,10 +29,20 @@ by_mesh = stated(
         and all(isinstance(key, tuple) and len(key) == 2 and all(map(count, key)) for key in value)
     ),
 )
-two_names = stated("two names", lambda value: len(value) == 2 and all(isinstance(name, str) for name in value))
+two_names = stated(
+    "a tuple of two names",
+    lambda pair: isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair),
+)
 
 
-@validate(best=by_mesh, every=each_of(a_point, 0), axes=two_names, published=named(positive), limit=named_number)
+@validate(
+    best=by_mesh,
+    every=each_of(a_point, 0),
+    axes=two_names,
+    published=named(positive),
+    whole=positive,
+    limit=named_number,
+)
 @picture
 def plan_scatter(best, every=(), axes=("pp", "tp"), published=None, whole=None, limit=None):
     """Draw ``best``, (ranks along ``axes[0]``, along ``axes[1]``) -> (MFU, bytes), and ``every`` other plan as a dot.
@@ -50,13 +60,13 @@ def plan_scatter(best, every=(), axes=("pp", "tp"), published=None, whole=None, 
     slowest = min(points, key=points.get)
     words = {"fastest": fastest, "slowest of these": slowest, "smallest of these": smallest}
     told = [f"{said}: {name_of(mesh, axes)}, {at(points[mesh])}" for said, mesh in words.items()]
-    if every:
+    if len(every):
         mfu, nbytes = min(every, key=lambda point: point[1])
         told.append(f"smallest of all {len(every):,} settings: {at((100 * mfu, nbytes / 1e9))}")
     tell("; ".join(told))
     said = f"{len(best)} plans by MFU and GB per GPU; fastest {name_of(fastest, axes)}, {at(points[fastest])}."
     figure, place = canvas(said, height=3.9)
-    if every:
+    if len(every):
         place.scatter(*zip(*((100 * mfu, nbytes / 1e9) for mfu, nbytes in every)), s=4, color=GREY)
     for (one, other), (x, y) in points.items():
         how = {"color": SERIES[colors[other]], "edgecolors": INK, "linewidths": 0.7, "zorder": 4}
@@ -74,7 +84,7 @@ def plan_scatter(best, every=(), axes=("pp", "tp"), published=None, whole=None, 
     write_published(place, published or {})
     if whole:
         add_seconds(place, whole)
-    legend_above(figure, handles(axes, shapes, colors, bool(every)), fontsize=SMALL, columnspacing=1.0)
+    legend_above(figure, handles(axes, shapes, colors, len(every) > 0), fontsize=SMALL, columnspacing=1.0)
     return figure
 
 

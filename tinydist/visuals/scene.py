@@ -85,6 +85,10 @@ a_run = stated(
 
 def scenes_of(operation, runs, rank, until=None):
     """Name -> what ``rank`` did in each of several runs; {name: rank}: another one in each."""
+    if isinstance(rank, dict) and rank.keys() != runs.keys():
+        raise ValueError(
+            f"{operation}: rank must have each run, {', '.join(runs)}, got {', '.join(map(str, rank)) or 'none'}"
+        )
     scenes = {}
     for name, given in runs.items():
         run, since = given if isinstance(given, tuple) else (given, None)
