@@ -4,8 +4,6 @@ models to train."""
 import torch
 from torch import nn
 
-from tinydist.lab.author import Values
-
 ORDER = ["average_gradients", "predict_traffic", "best_buckets", "mended_training", "overlap"]
 
 INTRODUCTION = """\
@@ -43,18 +41,6 @@ SOLVED = {
 }
 WIDTH = ROWS = 8
 LAYER = WIDTH * WIDTH * 4  # bytes
-
-
-class Part(Values):
-    """Of what a program returns, only those things in whose names ``part`` is."""
-
-    def __init__(self, part, name, holds, **how):
-        super().__init__(holds, scratch=True, **how)
-        self.part, self.name = part, name
-
-    def seen(self, trial):
-        seen = super().seen(trial)
-        return seen and {place: thing for place, thing in seen.items() if self.part in place[1]}
 
 
 class Chain(nn.Sequential):

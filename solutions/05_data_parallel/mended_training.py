@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from tinydist.lab.author import Case, Collectives, Own, Waits, Wrong, also, exercise, mistake
+from tinydist.lab.author import Case, Collectives, Own, Part, Waits, Wrong, also, exercise, mistake
 
-from .chapter import SOLVED, Part, build
+from .chapter import SOLVED, build
 
 BATCH = 2
 
@@ -124,11 +124,17 @@ LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, bu
     targets=[
         Own("neither tinydist.data_parallel nor torch's DDP", "use the collectives of torch.distributed", SOLVED),
         Waits("whatever is started is waited for"),
-        Part("the parameters at the start", "parameters", "all ranks begin with those of rank 0"),
-        Part("the buffers at the start", "buffers", "all ranks begin with those of rank 0"),
-        Part("the samples", "epochs", "each epoch has the samples in another order", explain=[one_epoch_more]),
-        Part("at the end", "values", "weights as in one process, on every rank; 1, 2, 3 and 4 ranks"),
-        Part("the loss", "loss", "each rank returns the mean of all ranks' last losses"),
+        Part("parameters", "the parameters at the start", "all ranks begin with those of rank 0", scratch=True),
+        Part("buffers", "the buffers at the start", "all ranks begin with those of rank 0", scratch=True),
+        Part(
+            "epochs",
+            "the samples",
+            "each epoch has the samples in another order",
+            explain=[one_epoch_more],
+            scratch=True,
+        ),
+        Part("values", "at the end", "weights as in one process, on every rank; 1, 2, 3 and 4 ranks", scratch=True),
+        Part("loss", "the loss", "each rank returns the mean of all ranks' last losses", scratch=True),
         StateAndGradients("the state is sent once, the gradients in each step", name="bytes"),
     ],
     mistakes=[

@@ -2,9 +2,9 @@
 
 from math import isfinite
 
-from tinydist.lab.author import Own, Wrong, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, Wrong, alone, exercise, mistake
 
-from .chapter import SOLVED, Part
+from .chapter import SOLVED
 
 # ranks, width of the frozen layer, outputs of the trained one, rows of the batch, microbatches
 SIZES = [(2, 4, 3, 12, 3), (3, 4, 3, 6, 1), (4, 8, 5, 16, 4), (4, 2, 2, 64, 2), (8, 16, 2, 24, 3), (1, 4, 3, 6, 3)]
@@ -65,13 +65,13 @@ SENT, RECEIVED, RING = (
     targets=[
         Own("it predicts, and runs no wrapper", "predict it, from the bytes that you are given", SOLVED),
         Part(
-            "of DP ",
             "DP",
+            "of DP ",
             "bytes sent and received by the busiest rank, the root, as measured on 1, 2, 3, 4 and 8 ranks, with 1 to 4 "
             "microbatches",
             tell=False,
         ),
-        Part("of DDP ", "DDP", "bytes sent and received by the busiest rank (all are alike), as measured", tell=False),
+        Part("DDP", "of DDP ", "bytes sent and received by the busiest rank (all are alike), as measured", tell=False),
     ],
     mistakes=[
         mistake(

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tinydist.lab.author import Wrong
-
-from .chapter import Part
+from tinydist.lab.author import Part, Wrong
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """What the exercises of this chapter share: their order, their notebook's beginning, and what they are judged by."""
 
-from tinydist.lab.author import Memory, Own, Values
+from tinydist.lab.author import Memory, Own
 
 ORDER = ["plan_cache", "decode_step", "window_step", "mended_cache", "rotate_longer"]
 INTRODUCTION = """\
@@ -52,18 +52,6 @@ def with_score(score, keys, heads):
     """Queries [..., H, d] that have this score with keys [..., G, d]."""
     queries = score * keys.shape[-1] ** 0.5 * keys / (keys * keys).sum(-1, keepdim=True)
     return queries.repeat_interleave(heads // keys.shape[-2], -2)
-
-
-class Part(Values):
-    """Of what came back, that which has ``key`` in its name."""
-
-    def __init__(self, name, key, holds, **more):
-        super().__init__(holds, **more)
-        self.name, self.key = name, key
-
-    def seen(self, trial):
-        found = super().seen(trial)
-        return found and {(rank, path): each for (rank, path), each in found.items() if self.key in path}
 
 
 class NoCopy(Memory):

@@ -5,10 +5,10 @@ import math
 import torch
 
 from tinydist.attention import rotate
-from tinydist.lab.author import alone, exercise, mistake
+from tinydist.lab.author import Part, alone, exercise, mistake
 
 from .caches import NAN, Results, Slots, called, copies, inputs, rows_of
-from .chapter import BUILT, BY_TURNS, LOW, UNSCALED, NoCopy, Part, with_score
+from .chapter import BUILT, BY_TURNS, LOW, UNSCALED, NoCopy, with_score
 
 
 def rows(about, heads, kv_heads, d, lengths, slots, *, steps=3, dtype=torch.float32, unused=10.0, **more):

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from tinydist.attention import rotate
-from tinydist.lab.author import Own, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .caches import called, copies, inputs, rows_of
-from .chapter import LENT, SOLVED, Part
+from .chapter import LENT, SOLVED
 
 
 def pieces(about, heads, kv_heads, d, counts, dtype=torch.float32):

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
-from .chapter import INSTEAD, SOLVED, Part
+from .chapter import INSTEAD, SOLVED
 
 
 class Model(NamedTuple):

@@ -4,9 +4,9 @@ import math
 
 import torch
 
-from tinydist.lab.author import Own, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
-from .chapter import INSTEAD, SOLVED, Part
+from .chapter import INSTEAD, SOLVED
 
 
 def case(about, shape, positions, base, trained, factor, dtype=torch.float32):

@@ -5,10 +5,10 @@ import math
 import torch
 
 from tinydist.attention import rotate
-from tinydist.lab.author import alone, exercise, mistake
+from tinydist.lab.author import Part, alone, exercise, mistake
 
 from .caches import Results, Slots, called, copies, inputs, rows_of
-from .chapter import BUILT, BY_TURNS, UNSCALED, NoCopy, Part
+from .chapter import BUILT, BY_TURNS, UNSCALED, NoCopy
 
 
 def rows(about, heads, kv_heads, d, lengths, window, *, steps, dtype=torch.float32, unused=10.0, loud=1, **more):

@@ -1,22 +1,10 @@
 """Attention on several GPUs: what each holds and reads when heads are divided, or requests; and which way to take."""
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .chapter import SOLVED
 
 BY_HAND = "here it is arithmetic, and yours"
-
-
-class Part(Values):
-    """Of what came back, that which has ``key`` in its name."""
-
-    def __init__(self, name, key, holds):
-        super().__init__(holds)
-        self.name, self.key = name, key
-
-    def seen(self, trial):
-        found = super().seen(trial)
-        return found and {(rank, path): each for (rank, path), each in found.items() if self.key in path}
 
 
 def case(about, *arguments):

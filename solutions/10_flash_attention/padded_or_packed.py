@@ -2,7 +2,7 @@
 
 import math
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .chapter import BY_HAND, SOLVED
 
@@ -25,18 +25,6 @@ def test_cases():
         )
 
 
-class Predicted(Values):
-    """Of what came back, that under this name. What is right is not told."""
-
-    def __init__(self, name, holds):
-        super().__init__(holds, tell=False)
-        self.name = name
-
-    def seen(self, trial):
-        found = super().seen(trial)
-        return found and {place: each for place, each in found.items() if place[1] == self.name}
-
-
 TILES = "last - start // tile + 1"
 
 
@@ -47,10 +35,15 @@ TILES = "last - start // tile + 1"
     test_cases=test_cases,
     targets=[
         Own("predicted, not asked of the library", BY_HAND, SOLVED),
-        Predicted("padded", "the tiles that are visited if all sequences are padded to the longest"),
-        Predicted("packed", "the same, if they are laid end to end; with 8 and 8 tokens in tiles of 4: 6"),
-        Predicted("moved", "the bytes of scores and weights that three kernels move, forward, padded"),
-        Predicted("kept", "the bytes that flash attention keeps from forward to backward, packed"),
+        Part("padded", "padded", "the tiles that are visited if all sequences are padded to the longest", tell=False),
+        Part(
+            "packed",
+            "packed",
+            "the same, if they are laid end to end; with 8 and 8 tokens in tiles of 4: 6",
+            tell=False,
+        ),
+        Part("moved", "moved", "the bytes of scores and weights that three kernels move, forward, padded", tell=False),
+        Part("kept", "kept", "the bytes that flash attention keeps from forward to backward, packed", tell=False),
     ],
     mistakes=[
         mistake(

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tinydist.lab.author import Values, Wrong, alone, exercise, kind, mistake
+from tinydist.lab.author import Part, Wrong, alone, exercise, kind, mistake
 
 FLASH, MATH = SDPBackend.FLASH_ATTENTION, SDPBackend.MATH
 OTHERS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
@@ -68,18 +68,6 @@ def observed(answer, wanted, q, k, v, options):
         raise Wrong(f"it returned {kind(returned)}, where a pair is right: the output and the name of the backend")
     out, name = returned
     return {"out": out, "name": name, "ran": ", ".join(operators.ran) or "nothing"}
-
-
-class Part(Values):
-    """Of what came back, what has this name."""
-
-    def __init__(self, name, part, holds, **how):
-        super().__init__(holds, **how)
-        self.name, self.part = name, part
-
-    def seen(self, trial):
-        found = super().seen(trial)
-        return found and {place: each for place, each in found.items() if self.part in place[1]}
 
 
 ONE, NONE = "sdpa_kernel(backend)", "    return None, None"

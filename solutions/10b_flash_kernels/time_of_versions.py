@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .chapter import BY_HAND, SOLVED
 
@@ -42,18 +42,6 @@ def test_cases():
         yield alone(lambda each=(version, gpu, heads, tokens, head_dim): each, about)
 
 
-class Predicted(Values):
-    """Of what came back, that under this name. What is right is not told."""
-
-    def __init__(self, name, holds):
-        super().__init__(holds, tell=False)
-        self.name = name
-
-    def seen(self, trial):
-        found = super().seen(trial)
-        return found and {place: each for place, each in found.items() if place[1] == self.name}
-
-
 ROUNDS = "rounds = math.ceil(blocks / gpu.sms)"
 
 
@@ -64,10 +52,25 @@ ROUNDS = "rounds = math.ceil(blocks / gpu.sms)"
     test_cases=test_cases,
     targets=[
         Own("predicted, not asked of the library", BY_HAND, SOLVED),
-        Predicted("blocks", "the thread blocks of all heads; of version 2 on an H100, 32 heads, 8,192 tokens: 2,048"),
-        Predicted("exchanged", "the bytes that the four warps write for one another, for a tile of scores"),
-        Predicted("seconds", "of all blocks, in rounds; matmuls and exps one after the other, or at the same time"),
-        Predicted("waits", "which of the two takes longer in a block"),
+        Part(
+            "blocks",
+            "blocks",
+            "the thread blocks of all heads; of version 2 on an H100, 32 heads, 8,192 tokens: 2,048",
+            tell=False,
+        ),
+        Part(
+            "exchanged",
+            "exchanged",
+            "the bytes that the four warps write for one another, for a tile of scores",
+            tell=False,
+        ),
+        Part(
+            "seconds",
+            "seconds",
+            "of all blocks, in rounds; matmuls and exps one after the other, or at the same time",
+            tell=False,
+        ),
+        Part("waits", "waits", "which of the two takes longer in a block", tell=False),
     ],
     mistakes=[
         mistake(

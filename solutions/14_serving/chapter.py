@@ -2,7 +2,7 @@
 
 import re
 
-from tinydist.lab.author import Own, Values
+from tinydist.lab.author import Own
 
 ORDER = ["share_blocks", "decode_by_table", "next_pass", "mended_blocks"]
 
@@ -33,18 +33,6 @@ import torch"""
 
 SOLVED = ("tinydist.serving", "tinydist.attention", "tinydist.planner", "torch.nn.attention")
 BY_HAND = Own("built by yourself", "here it is for you to build", SOLVED, torchs="attention")
-
-
-class Part(Values):
-    """Of what came back, that which has ``key`` in its name."""
-
-    def __init__(self, name, key, holds, **more):
-        super().__init__(holds, **more)
-        self.name, self.key = name, key
-
-    def seen(self, trial):
-        found = super().seen(trial)
-        return found and {(rank, path): each for (rank, path), each in found.items() if self.key in path}
 
 
 def events_of(text):

@@ -4,9 +4,9 @@ import math
 
 import torch
 
-from tinydist.lab.author import Memory, exercise, mistake
+from tinydist.lab.author import Memory, Part, exercise, mistake
 
-from .chapter import BY_HAND, Part
+from .chapter import BY_HAND
 from .in_blocks import HIGH, LOW, decoded, step
 
 FLOAT = 4  # bytes

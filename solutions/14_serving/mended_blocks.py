@@ -2,9 +2,9 @@
 
 import torch
 
-from tinydist.lab.author import Own, Wrong, alone, exercise, kind, mistake
+from tinydist.lab.author import Own, Part, Wrong, alone, exercise, kind, mistake
 
-from .chapter import SOLVED, Part, events_of
+from .chapter import SOLVED, events_of
 
 CASES = [  # about, blocks, size, calls
     ("one sequence", 3, 4, "a+3 a? a+3 a?"),

@@ -2,9 +2,9 @@
 
 from random import Random
 
-from tinydist.lab.author import Wrong, alone, exercise, kind, mistake
+from tinydist.lab.author import Part, Wrong, alone, exercise, kind, mistake
 
-from .chapter import BY_HAND, Part, events_of
+from .chapter import BY_HAND, events_of
 
 CASES = [  # about, blocks, size, events
     ("one sequence", 4, 4, "a+3 a+1 a+4"),

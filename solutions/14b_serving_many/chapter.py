@@ -1,7 +1,5 @@
 """What the exercises of this chapter share: their order, their notebook's beginning, and what they are judged by."""
 
-from tinydist.lab.author import Values
-
 ORDER = ["find_prefixes", "read_load_log", "plan_batch", "fastest_decode"]
 
 INTRODUCTION = """\
@@ -24,15 +22,3 @@ IMPORTS = """\
 import math"""
 
 SOLVED = ("tinydist.serving", "tinydist.attention", "tinydist.planner", "torch.nn.attention")
-
-
-class Part(Values):
-    """Of what came back, that which has ``key`` in its name."""
-
-    def __init__(self, name, key, holds, **more):
-        super().__init__(holds, **more)
-        self.name, self.key = name, key
-
-    def seen(self, trial):
-        found = super().seen(trial)
-        return found and {(rank, path): each for (rank, path), each in found.items() if self.key in path}

@@ -3,9 +3,9 @@
 from random import Random
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
-from .chapter import SOLVED, Part
+from .chapter import SOLVED
 
 GB, US = 10**9, 1e-6
 
@@ -74,13 +74,6 @@ def test_cases():
         yield alone(lambda each=each: each, f"{model.name}, {about}, {more}")
 
 
-class Predicted(Part):
-    """The right number is not told."""
-
-    def __init__(self, name, key, holds):
-        super().__init__(name, key, holds, tell=False)
-
-
 CACHE = "max(model.kv_heads / ranks, 1)"
 
 
@@ -91,10 +84,12 @@ CACHE = "max(model.kv_heads / ranks, 1)"
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", "here it is arithmetic, and yours", SOLVED),
-        Predicted("alone", "alone", "seconds of a token on the fewest GPUs whose memory is enough, without drafts"),
-        Predicted("ranks", "ranks", "those with which a token is fastest, without drafts"),
-        Predicted("drafts", "drafts", "as many as are best on these ranks"),
-        Predicted("rate", "tokens a second", "of one sequence, on these ranks with these drafts"),
+        Part(
+            "alone", "alone", "seconds of a token on the fewest GPUs whose memory is enough, without drafts", tell=False
+        ),
+        Part("ranks", "ranks", "those with which a token is fastest, without drafts", tell=False),
+        Part("drafts", "drafts", "as many as are best on these ranks", tell=False),
+        Part("rate", "tokens a second", "of one sequence, on these ranks with these drafts", tell=False),
     ],
     mistakes=[
         mistake(

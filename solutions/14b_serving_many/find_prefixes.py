@@ -2,9 +2,9 @@
 
 from random import Random
 
-from tinydist.lab.author import Own, Wrong, alone, exercise, kind, mistake
+from tinydist.lab.author import Own, Part, Wrong, alone, exercise, kind, mistake
 
-from .chapter import SOLVED, Part
+from .chapter import SOLVED
 
 CASES = [  # about, blocks, size, events: a=..., a begins with this prompt, a letter for each token; a. ends
     ("one request", 4, 4, "a=abcdefghi"),

@@ -3,9 +3,9 @@
 from random import Random
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
-from .chapter import SOLVED, Part
+from .chapter import SOLVED
 
 GB = 10**9
 

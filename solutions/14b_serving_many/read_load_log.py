@@ -2,9 +2,9 @@
 
 from random import Random
 
-from tinydist.lab.author import Own, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
-from .chapter import SOLVED, Part
+from .chapter import SOLVED
 
 
 def logged(about, number, start, end, seed=0, slow=1.0, tokens=40):

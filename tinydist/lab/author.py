@@ -8,7 +8,7 @@ from .errors import Wrong
 from .exercise import also, exercise, mistake
 from .leaves import kind
 from .messages import many
-from .results import Values
+from .results import Part, Values
 from .target import Malformed, Target, draw_traffic
 
 of_sums = (unchanged, contributions)

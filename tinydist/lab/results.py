@@ -146,6 +146,18 @@ class Values(Target):
         return unlike(got, want) or ratio(got, want)
 
 
+class Part(Values):
+    """Of what came back, only that in whose name ``key`` is."""
+
+    def __init__(self, name, key, holds, **how):
+        super().__init__(holds, **how)
+        self.name, self.key = name, key
+
+    def seen(self, trial):
+        found = super().seen(trial)
+        return found and {place: each for place, each in found.items() if self.key in place[1]}
+
+
 def things(names, mine, its):
     """(name, what is there, what is right), where a tuple has as many things as it should."""
     return zip(names, mine, its) if kind_of(mine) == kind_of(its) == f"{len(names)} things" else ()
