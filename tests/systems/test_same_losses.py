@@ -72,13 +72,18 @@ def allocated(views):
     return sum(each.nbytes() for each in profile.profiler.kineto_results.events() if each.name() == "[memory]")
 
 
-@pytest.mark.parametrize("name, views, most", [("DDP", False, 1), ("DDP, gradients as views", True, 0)])
-def test_what_ddp_holds_is_what_the_profiler_counts(name, views, most):
-    """Without views a bucket of the first step is not freed in some runs."""
+@pytest.mark.parametrize("name, views", [("DDP", False), ("DDP, gradients as views", True)])
+def test_what_ddp_holds_is_what_the_profiler_counts(name, views):
+    """The profiler does not see what a thread of gloo's frees, so in some runs it counts a bucket more."""
     (row,) = (row for row in compare.stored() if row["way"] == name)
-    counted = tinydist.launch(allocated, 2, views, backend="gloo", observe=False).results[0]
-    more = (counted - int(row["held"])) / (4 * 834_304)  # in N
-    assert round(more) in range(most + 1) and abs(more - round(more)) < 1e-3
+    numbers = 4 * 834_304
+    for _ in range(10):
+        counted = tinydist.launch(allocated, 2, views, backend="gloo", observe=False).results
+        least = (min(counted) - int(row["held"])) / numbers
+        assert least > -2e-3
+        if least < 2e-3:
+            return
+    pytest.fail(f"{name}: {least:.3f} N more than the table says, in each of ten runs")
 
 
 @pytest.mark.parametrize("defaults, whole", [(False, 0.0), (True, 1.0)])
