@@ -80,7 +80,7 @@ smallest: kernels
 
 # The notebooks of exercises/ and solutions/, from the files of the exercises
 exercises: .venv/made
-	$(call step,exercises,Writing the notebooks of exercises,$(IN_VENV) python -m tinydist.lab.notebooks)
+	$(call step,exercises,Writing the notebooks of exercises,$(IN_VENV) python -m tinydist.syllabus.notebooks)
 
 gpu: .venv/made
 	@$(IN_VENV) python -m gpu build/gpu

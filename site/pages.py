@@ -16,7 +16,7 @@ from nbformat.v4 import new_markdown_cell
 from PIL import Image
 from reference import TO_SOURCE
 
-from tinydist.lab.chapter_map import names_and_arrows
+from tinydist.syllabus.chapter_map import names_and_arrows
 from tinydist.visuals.palette import darkened
 
 ROOT = Path(__file__).parent.parent

@@ -24,7 +24,7 @@ from PIL import Image
 from test_notebooks import ROOT
 
 from tinydist.collectives import Cost
-from tinydist.lab.chapter_map import names_and_arrows
+from tinydist.syllabus.chapter_map import names_and_arrows
 from tinydist.visuals import Explorer
 from tinydist.visuals.figure import mimebundle
 from tinydist.visuals.palette import INK, PAPER

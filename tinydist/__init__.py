@@ -31,7 +31,8 @@ The library in reading order:
     visuals/          plots of a run: timelines, memory, shard placement, traffic; interactive sliders
     magic/            the %%ranks magic: run a notebook cell on every rank
     testing/          the pytest plugin: a test function on several ranks
-    lab/              exercises: checks of values, communication and cost; hints; progress
+    syllabus/         chapters and exercises: the registry, generated notebooks, your copy, your progress
+    lab/              checks of answers: values, communication and cost; hints
     diagnose/         what is wrong: stragglers and hangs of a run, and what an installation lacks
     scripts/          tinydist run: programs that are written for torchrun or spawn, on simulated ranks
 """

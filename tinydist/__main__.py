@@ -26,29 +26,29 @@ def main(arguments=None):
 
     lists = commands.add_parser("list", help="list exercises and progress")
     lists.add_argument("chapter", nargs="?", default="", help="prefix of a chapter, e.g. 02")
-    lists.set_defaults(run=lambda chosen: in_the_lab("show_list", chosen.chapter))
+    lists.set_defaults(run=lambda chosen: in_the_course("show_list", chosen.chapter))
 
     nexts = commands.add_parser("next", help="show the next unsolved exercise")
-    nexts.set_defaults(run=lambda chosen: in_the_lab("show_next"))
+    nexts.set_defaults(run=lambda chosen: in_the_course("show_next"))
 
     watches = commands.add_parser("watch", help="check an exercise whenever you save its notebook")
     watches.add_argument("exercise", nargs="?", help="exercise name (default: the next unsolved one)")
-    watches.set_defaults(run=lambda chosen: in_the_lab("watch", chosen.exercise, check_answers, of="shell"))
+    watches.set_defaults(run=lambda chosen: in_the_course("watch", chosen.exercise, check_answers, of="lab.shell"))
 
     opens = commands.add_parser("open", help="open the notebook of an exercise in the browser")
     opens.add_argument("exercise", nargs="?", help="exercise name (default: the next unsolved one)")
-    opens.set_defaults(run=lambda chosen: in_the_lab("open_notebook", chosen.exercise))
+    opens.set_defaults(run=lambda chosen: in_the_course("open_notebook", chosen.exercise))
 
     check = "check your answer, or a whole chapter (save the notebook first)"
     add_exercise_command(commands, "check", check_answers, check)
     add_exercise_command(
-        commands, "hint", partial(in_the_lab, "show_hint"), "show the next hint, from general to specific"
+        commands, "hint", partial(in_the_course, "show_hint"), "show the next hint, from general to specific"
     )
-    add_exercise_command(commands, "reset", partial(in_the_lab, "reset"), "reset the exercise and its progress")
+    add_exercise_command(commands, "reset", partial(in_the_course, "reset"), "reset the exercise and its progress")
 
     copies = commands.add_parser("copy-course", help="copy notebooks, exercises and solutions into a folder")
     copies.add_argument("folder", help="destination folder")
-    copies.set_defaults(run=lambda chosen: in_the_lab("copy_course", chosen.folder, of="copy_course"))
+    copies.set_defaults(run=lambda chosen: in_the_course("copy_course", chosen.folder, of="syllabus.copy_course"))
 
     runs = "run a script that is written for torchrun, on simulated ranks"
     add_program(commands, "run", "tinydist.scripts.command", runs)
@@ -91,17 +91,17 @@ def in_its_own_words(chosen):
 def begin(chosen):
     """An interactive prompt on a terminal; otherwise the list of exercises."""
     if sys.stdin.isatty() and sys.stdout.isatty():
-        return in_the_lab("ask", check_answers, of="shell")
-    return in_the_lab("show_list")
+        return in_the_course("ask", check_answers, of="lab.shell")
+    return in_the_course("show_list")
 
 
 def check_answers(name):
-    return in_a_child(in_the_lab, "check_answers", name)
+    return in_a_child(in_the_course, "check_answers", name)
 
 
-def in_the_lab(does, *arguments, of="commands"):
+def in_the_course(does, *arguments, of="lab.commands"):
     try:
-        commands, module = import_module("tinydist.lab.commands"), import_module(f"tinydist.lab.{of}")
+        commands, module = import_module("tinydist.lab.commands"), import_module(f"tinydist.{of}")
         return commands.carry_out(getattr(module, does), *arguments)
     except ModuleNotFoundError as missing:
         return without(missing)

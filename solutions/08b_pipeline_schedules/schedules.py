@@ -1,6 +1,6 @@
 """Schedules that an answer writes are judged as in chapter 08."""
 
-from tinydist.lab.registry import load
+from tinydist.syllabus.registry import load
 
 SHARED = load("08_pipeline_parallel", "schedules")
 OWN, Held, Makespan, OfSchedule, Verified = (

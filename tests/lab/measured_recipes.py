@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from tinydist.annotate import purpose
-from tinydist.lab.registry import load
 from tinydist.launching.launch import launch
+from tinydist.syllabus.registry import load
 
 BLOCK, PURPOSES, RECIPES = (
     getattr(load("04_mixed_precision", "training_bytes"), name) for name in ("BLOCK", "PURPOSES", "RECIPES")

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from inspect import getdoc
 
-from tinydist.lab import progress
 from tinydist.lab.exercise import Exercise
 from tinydist.lab.judging import Runs
+from tinydist.syllabus import progress
 
 
 def exercise(reference, cases, *targets):
@@ -45,9 +45,9 @@ class Stated:
 def course_of(monkeypatch, *exercises):
     """There are no others."""
     named = {each.name: each for each in exercises}
-    monkeypatch.setattr("tinydist.lab.registry.of_name", named.get)
-    monkeypatch.setattr("tinydist.lab.registry.chapters", lambda: ["99"])
-    monkeypatch.setattr("tinydist.lab.registry.names_of", lambda chapter: list(named))
+    monkeypatch.setattr("tinydist.syllabus.registry.of_name", named.get)
+    monkeypatch.setattr("tinydist.syllabus.registry.chapters", lambda: ["99"])
+    monkeypatch.setattr("tinydist.syllabus.registry.names_of", lambda chapter: list(named))
 
 
 def note(name, **changes):

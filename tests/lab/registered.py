@@ -3,7 +3,7 @@
 from functools import cache
 
 from tinydist.lab.exercise import Mistake
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 
 
 def collection():

@@ -8,7 +8,7 @@ import pytest
 
 from tinydist.lab import judge, tracer
 from tinydist.lab.blanks import is_stub
-from tinydist.lab.registry import chapters, course, find, of_chapter
+from tinydist.syllabus.registry import chapters, course, find, of_chapter
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from tinydist.attention import (
 )
 from tinydist.attention.published_scores import SCORES
 from tinydist.attention.rotary import frequencies
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
 

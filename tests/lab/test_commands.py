@@ -14,8 +14,8 @@ from lab.shipped import EXERCISES, ROOT
 
 from tinydist.__main__ import in_a_child, main
 from tinydist.console.command_name import command
-from tinydist.lab import progress
-from tinydist.lab.registry import course, find, of_chapter
+from tinydist.syllabus import progress
+from tinydist.syllabus.registry import course, find, of_chapter
 
 NAME = "broadcast_in_parts"
 WRONG = f"""%matplotlib inline

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from lab.right_answers.configurations import changed
 
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 from tinydist.training import Config
 
 

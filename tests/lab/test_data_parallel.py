@@ -10,7 +10,7 @@ from tinydist.hardware import Cluster
 from tinydist.hardware.costs import ring_all_reduce
 from tinydist.lab import judge
 from tinydist.lab.messages import started
-from tinydist.lab.registry import find, of_chapter
+from tinydist.syllabus.registry import find, of_chapter
 
 
 def beside(name):

@@ -14,7 +14,7 @@ from tinydist.attention.online_softmax import SoftmaxState, finish, merge
 from tinydist.attention.packed import PackedMask
 from tinydist.lab.differences import close
 from tinydist.lab.judging import judge
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 
 
 def each_case(name, *but):

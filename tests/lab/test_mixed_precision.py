@@ -13,8 +13,8 @@ from lab.registered import solved
 import tinydist
 from tinydist.lab import judge
 from tinydist.lab.errors import Wrong
-from tinydist.lab.registry import find, load
 from tinydist.precision import FORMATS, encode_bits
+from tinydist.syllabus.registry import find, load
 
 # Rounding.
 

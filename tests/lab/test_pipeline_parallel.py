@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from visuals.drawn import written
 
 from tinydist.lab import judge
-from tinydist.lab.registry import find, load
 from tinydist.pipeline_parallel import Costs, Schedule, analyze, find_schedule, make_schedule, parse, verify, with_steps
 from tinydist.pipeline_parallel.published_pipelines import ZERO_BUBBLE
+from tinydist.syllabus.registry import find, load
 
 
 def of(name):

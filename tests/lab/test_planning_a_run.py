@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tinydist.lab.registry import find
 from tinydist.planner import MEGATRON_LM, Model, Plan, find_model, goodput, young
 from tinydist.planner.activations import in_flight, shapes
 from tinydist.planner.memory import moments
 from tinydist.planner.model import layers_of
+from tinydist.syllabus.registry import find
 
 GIB = 2**30
 PROGRAM = replace(MEGATRON_LM, flash=False)  # attention writes its weights down

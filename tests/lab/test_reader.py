@@ -8,11 +8,12 @@ from lab.mini import Stated, course_of
 
 from tinydist.console import progress_message as module
 from tinydist.console.command_name import command
-from tinydist.lab import check, hint, progress
+from tinydist.lab import check, hint
 from tinydist.lab.errors import Wrong
 from tinydist.lab.judging import judge
-from tinydist.lab.registry import find
 from tinydist.simulator.stuck import StuckError
+from tinydist.syllabus import progress
+from tinydist.syllabus.registry import find
 
 
 @pytest.fixture(autouse=True)

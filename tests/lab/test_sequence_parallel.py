@@ -7,7 +7,7 @@ from torch import nn
 
 import tinydist
 from tinydist.attention import Decoder, DecoderConfig
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 from tinydist.tensor_parallel import shard
 
 KEPT = find("kept_by_block")

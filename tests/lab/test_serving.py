@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tinydist.hardware import DEVICES, find_link
-from tinydist.lab.registry import find
 from tinydist.planner import find_model
 from tinydist.serving import (
     BlockPool,
@@ -18,6 +17,7 @@ from tinydist.serving import (
     StepCost,
     paged_attention,
 )
+from tinydist.syllabus.registry import find
 
 
 def each_case(name, wanted=lambda case: True):

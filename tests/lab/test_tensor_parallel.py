@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tinydist import launch
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 from tinydist.tensor_parallel import Replicated, RowParallelLinear
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 
 MEGATRON = [  # megatron-core 0.16.1, RankGenerator(...).get_ranks(along)
     (dict(tp=2, dp=2, pp=2), "tp-cp-ep-dp-pp", "tp", [[0, 1], [2, 3], [4, 5], [6, 7]]),

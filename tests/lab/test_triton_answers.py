@@ -12,7 +12,7 @@ from lab.registered import solved
 from tinydist.lab import judge, triton_answers
 from tinydist.lab.exercise import Mistake
 from tinydist.lab.judging import judge_isolated
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 
 NEEDS_TRITON = pytest.mark.skipif(bool(triton_answers.unavailable()), reason=triton_answers.unavailable())
 
@@ -92,7 +92,7 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 
 kernel = triton.jit(find("flash_kernel").reference)
 types = dict(q="*fp32", k="*fp32", v="*fp32", out="*fp32", T="i32", S="i32", scale="fp32")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tinydist import launch, region
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 from tinydist.zero import ZeRO3
 
 

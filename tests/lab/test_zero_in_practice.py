@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tinydist import launch
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 from tinydist.zero import ZeRO1, ZeRO2, ZeRO3
 
 STAGES = (1, 2, 3)

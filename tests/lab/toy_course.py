@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 
 CHAPTER = '''
 """The only chapter."""

@@ -131,8 +131,8 @@ def check_matplotlib():
 
 
 def check_course():
-    from ..lab.progress import folder
-    from ..lab.progress_summary import unwritable
+    from ..syllabus.progress import folder
+    from ..syllabus.progress_summary import unwritable
 
     exercises = folder()
     if exercises is None:

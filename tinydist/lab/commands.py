@@ -4,10 +4,10 @@ import webbrowser
 from urllib.parse import quote
 
 from ..console.command_name import command
-from . import progress
-from .atomic_files import Trouble
-from .progress_summary import Progress, path_of, shown, unwritable, within_reach
-from .registry import find, of_chapter
+from ..syllabus import progress
+from ..syllabus.atomic_files import Trouble
+from ..syllabus.progress_summary import Progress, path_of, shown, unwritable, within_reach
+from ..syllabus.registry import find, of_chapter
 
 
 def show_list(beginning=""):
@@ -74,8 +74,8 @@ def check_answers(name):
 
 
 def check_answer(exercise):
-    from .notebooks import answer_in
     from .reader import find, report  # with torch
+    from .saved_notebook import answer_in
 
     path = path_of(exercise)
     verdict = report(answer_in(path, exercise.name), find(exercise.name))
@@ -97,7 +97,7 @@ def show_hint(name):
 
 
 def reset(name):
-    from .notebooks import put_stub_back
+    from .saved_notebook import put_stub_back
 
     exercise = find(name)
     before = put_stub_back(path_of(exercise), exercise)

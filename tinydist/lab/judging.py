@@ -18,6 +18,7 @@ import torch
 from ..console.progress_message import in_notebook
 from ..simulator.autograd_warning import UnseenByAutograd
 from ..simulator.stuck import StuckError
+from ..syllabus.registry import exercise_of
 from . import trusted_functions
 from .blanks import is_stub
 from .cases import Alone
@@ -26,7 +27,6 @@ from .errors import Unjudged, Wrong, explain, indented
 from .isolation import AVAILABLE, ProcessEnded, case_begins, run_isolated
 from .messages import SHARED
 from .page import Styled, plain
-from .registry import exercise_of
 from .target import Ends, Malformed
 
 SHOWN = 12  # lines of what the ranks printed

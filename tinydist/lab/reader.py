@@ -3,12 +3,13 @@
 import sys
 
 from ..console.progress_message import in_notebook, progress_message
+from ..syllabus import progress
+from ..syllabus.registry import exercise_of, find, what_next
 from . import author as author  # so that all of the lab is there to be remembered
-from . import progress, trusted_functions
+from . import trusted_functions
 from .judging import judge as judge
 from .judging import judge_isolated
 from .page import say
-from .registry import exercise_of, find, what_next
 
 LOADED_LATE = "torch._dynamo"  # by the first simulated rank of a process
 

@@ -5,8 +5,8 @@ import sys
 from contextlib import contextmanager, suppress
 
 from ..console.progress_message import progress_message
+from ..syllabus.progress_summary import Progress, path_of, shown, within_reach
 from . import commands
-from .progress_summary import Progress, path_of, shown, within_reach
 
 POLL = 0.2  # seconds between two looks at the file
 SAVED = "saved"

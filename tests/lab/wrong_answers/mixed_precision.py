@@ -5,7 +5,7 @@ import torch.distributed as dist
 from lab.registered import collection, solved
 
 from tinydist import precision
-from tinydist.lab.registry import find
+from tinydist.syllabus.registry import find
 
 WRONG_ANSWERS, wrong = collection()
 

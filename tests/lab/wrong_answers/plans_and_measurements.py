@@ -35,7 +35,7 @@ def all_that_is_above_100(table):
 
 @wrong("impossible_rows", "own work", "the solution of impossible_rows")
 def the_solution(table):
-    from tinydist.lab.registry import find
+    from tinydist.syllabus.registry import find
 
     return find("impossible_rows").reference(table)
 

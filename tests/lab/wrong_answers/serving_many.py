@@ -2,8 +2,8 @@
 
 from lab.registered import collection, solved
 
-from tinydist.lab.registry import find
 from tinydist.serving import BlockPool, expected_waste, speedup
+from tinydist.syllabus.registry import find
 
 WRONG_ANSWERS, wrong = collection()
 

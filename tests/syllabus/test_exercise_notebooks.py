@@ -5,8 +5,8 @@ import pytest
 from lab.shipped import ROOT
 from lab.toy_course import toy as toy
 
-from tinydist.lab import notebooks
-from tinydist.lab.registry import chapters, find
+from tinydist.syllabus import notebooks
+from tinydist.syllabus.registry import chapters, find
 
 
 def cells(path):

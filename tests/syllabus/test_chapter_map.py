@@ -6,7 +6,7 @@ from pathlib import Path
 from nbformat import read
 from visuals.drawn import assert_can_be_read
 
-from tinydist.lab.chapter_map import chapter_map, names_and_arrows
+from tinydist.syllabus.chapter_map import chapter_map, names_and_arrows
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -14,8 +14,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from tinydist.__main__ import main
 from tinydist.console.command_name import command
-from tinydist.lab import copy_course, progress, registry
-from tinydist.lab.copy_course import FOLDERS, RECORD, WRITTEN, digest
+from tinydist.syllabus import copy_course, progress, registry
+from tinydist.syllabus.copy_course import FOLDERS, RECORD, WRITTEN, digest
 
 CHAPTER, EXERCISES, DATA = "notebooks/00_first.ipynb", "exercises/00_first.ipynb", "notebooks/data/table.csv"
 

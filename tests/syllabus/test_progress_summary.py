@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from lab.mini import note
 
-from tinydist.lab.progress_summary import Overview
-from tinydist.lab.registry import chapters, of_chapter
+from tinydist.syllabus.progress_summary import Overview
+from tinydist.syllabus.registry import chapters, of_chapter
 
 
 @pytest.fixture

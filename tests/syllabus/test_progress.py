@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lab.mini import note
 
-from tinydist.lab import atomic_files, progress
+from tinydist.syllabus import atomic_files, progress
 
 
 @pytest.fixture(autouse=True)

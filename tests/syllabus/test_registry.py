@@ -7,8 +7,8 @@ import pytest
 from lab.mini import Stated, course_of
 from lab.toy_course import toy as toy
 
-from tinydist.lab import registry
-from tinydist.lab.registry import chapters, course, entries, find, of_chapter, what_next
+from tinydist.syllabus import registry
+from tinydist.syllabus.registry import chapters, course, entries, find, of_chapter, what_next
 
 
 def double(x):
