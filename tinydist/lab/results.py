@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import torch
 
+from .cases import Alone
+from .dependence import Worlds, finite
 from .differences import (
     close,
     difference,
@@ -118,8 +120,7 @@ class Values(Target):
         wrong = {place for place in its if not close(mine[place], its[place])}
         tensors = all(isinstance(each, torch.Tensor) for each in (*mine.values(), *its.values()))
         if not wrong or not tensors:
-            first = next((place for place in its if place in wrong), None)
-            return factor(mine[first], its[first]) if first and self.tell else ""
+            return ""
         path = min(wrong)[1]
         judged = sorted(rank for rank, each in its if each == path)
         got, want = ([each[rank, path] for rank in judged] for each in (mine, its))
@@ -137,8 +138,13 @@ class Values(Target):
         looks = (look(trial, got, want, own, pick) for look in (left_open, whose, *self.explain, times, misplaced))
         return next(filter(None, looks), "")
 
-    def known(self, trial, right):
+    def known(self, exercise, trial, right):
         mine, its = self.seen(trial), self.seen(right) or {}
+        if isinstance(trial.case, Alone):
+            place = next((each for each in its if not close(mine[each], its[each]) and finite(its[each])), None)
+            reason = Worlds(exercise, trial, place and place[1], self.names).reason()
+            if reason:
+                return reason
         path = next((path for rank, path in its if not close(mine[rank, path], its[rank, path], trial.case.rtol)), None)
         got, want = ([each[place] for place in its if place[1] == path] for each in (mine, its))
         if not self.tell or not want or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
@@ -161,13 +167,3 @@ class Part(Values):
 def things(names, mine, its):
     """(name, what is there, what is right), where a tuple has as many things as it should."""
     return zip(names, mine, its) if kind_of(mine) == kind_of(its) == f"{len(names)} things" else ()
-
-
-def factor(mine, its):
-    """Of a number that is so many times too large or too small: in another unit, or without something that counts so
-    often. Small counts are it by chance."""
-    if all(type(each) is float or (type(each) is int and each >= 100) for each in (mine, its)) and min(mine, its) > 0:
-        for times, wrong in [(mine / its, "large"), (its / mine, "small")]:
-            if 1.5 < times < 1e12 and abs(times - round(times)) < 1e-5:
-                return f"It is {round(times):,} times too {wrong}"
-    return ""

@@ -56,7 +56,7 @@ class Target:
         except Wrong as wrong:
             found = self.mistaken(exercise, trial, right, earlier)
             reason = found.get(2) or self.general(trial, right) or found.get(1) or found.get(0)
-            reason = reason or self.known(trial, right)
+            reason = reason or self.known(exercise, trial, right)
             raise Wrong(because(reason, str(wrong)), wrong.picture) from None
 
     def mistaken(self, exercise, trial, right, earlier=()):
@@ -99,7 +99,7 @@ class Target:
         """A reason that holds for any exercise."""
         return ""
 
-    def known(self, trial, right):
+    def known(self, exercise, trial, right):
         """Where no reason is found: what can be said besides the numbers."""
         return ""
 
