@@ -106,6 +106,17 @@ class Values(Target):
         word = isinstance(mine[first], str)  # one of a few: many mistakes lead to it
         return int(not word and close(mine[first], other[first]))
 
+    def elsewhere(self, exercise, trial, mistake):
+        """Without ranks all cases are looked at: one number, and one word, are soon the same by chance."""
+        agree = []
+        for case in exercise.cases if isinstance(trial.case, Alone) else ():
+            if case not in trial.elsewhere:
+                trial.elsewhere[case] = trial.again(watched=True, arguments=case.arguments)
+            mine, other, its = map(self.seen, (trial.elsewhere[case], exercise.run(case, mistake), exercise.right(case)))
+            if not mine or not other or not same(mine, its) or not same(other, its):
+                agree.append(bool(mine and other) and same(mine, other))
+        return 2 if all(agree) else int(2 * sum(agree) >= len(agree))
+
     def telling(self, seen):
         return any(isinstance(each, float | torch.Tensor) for each in seen.values())
 
@@ -150,6 +161,10 @@ class Values(Target):
         if not self.tell or not want or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
             return ""
         return unlike(got, want) or ratio(got, want)
+
+
+def same(mine, its):
+    return mine.keys() == its.keys() and all(close(mine[place], its[place]) for place in its)
 
 
 class Part(Values):

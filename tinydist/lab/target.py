@@ -55,8 +55,8 @@ class Target:
             raise
         except Wrong as wrong:
             found = self.mistaken(exercise, trial, right, earlier)
-            reason = found.get(2) or self.general(trial, right) or found.get(1) or found.get(0)
-            reason = reason or self.known(exercise, trial, right)
+            reason = found.get(2) or self.general(trial, right) or found.get(1)
+            reason = reason or self.known(exercise, trial, right) or found.get(0)
             raise Wrong(because(reason, str(wrong)), wrong.picture) from None
 
     def mistaken(self, exercise, trial, right, earlier=()):
@@ -69,6 +69,8 @@ class Target:
                 continue
             other, before = self.seen(run), exercise.before(self)
             how = 0 if other is None else self.alike(mine, other, its)
+            if how == 2:
+                how = self.elsewhere(exercise, trial, mistake)
             if not how or how in found or not self.hold(before, exercise, mistake, [trial.case]):
                 continue
             if not self.hold([Ends(), *exercise.early, *before, self], exercise, mistake, earlier):
@@ -78,6 +80,10 @@ class Target:
             if how == 2:
                 break
         return found
+
+    def elsewhere(self, exercise, trial, mistake):
+        """How alike they are, where other cases are looked at as well."""
+        return 2
 
     def telling(self, seen):
         """Could another mistake hardly lead to the same?"""
