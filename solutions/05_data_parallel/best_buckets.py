@@ -35,6 +35,47 @@ def averaged_at(counts, backward, nbytes, latency, bandwidth):
     return end
 
 
+def ways():
+    """The seconds of the buckets that are best by another rule."""
+    return {
+        "Backward goes on while an all-reduce runs: neither waits for the other": by(blocks=True),
+        "Layers are listed in the order in which backward reaches them: the first of the list is ready first": by(
+            turned=True
+        ),
+        "An all-reduce starts when its bucket is full, and not when backward comes to it": by(early=True),
+        "The end of the last all-reduce counts, and not the seconds of all": by(last=False),
+        "An all-reduce takes latency + n / bandwidth: n bytes travel once here": by(often=2),
+        "An all-reduce takes latency + n / bandwidth: the bytes take time, too": by(often=0),
+    }
+
+
+def by(blocks=False, turned=False, early=False, last=True, often=1):
+    def cost(counts, backward, nbytes, latency, bandwidth):
+        now = end = layer = together = 0
+        for count in counts:
+            begun, takes = now, latency + often * sum(nbytes[layer : layer + count]) / bandwidth
+            now = (max(now, end) if blocks else now) + sum(backward[layer : layer + count])
+            end = max(begun if early else now, end) + takes
+            together += takes
+            layer += count
+        return end if last else together
+
+    def way(backward, nbytes, latency, bandwidth):
+        given = (backward[::-1], nbytes[::-1]) if turned else (backward, nbytes)
+        best = min(cuts(len(backward)), key=lambda counts: cost(counts, *given, latency, bandwidth))
+        return averaged_at(best, backward, nbytes, latency, bandwidth)
+
+    return way
+
+
+def cuts(layers):
+    for bits in range(2 ** (layers - 1)):
+        counts = [1]
+        for place in range(layers - 1):
+            counts = [*counts, 1] if bits >> place & 1 else [*counts[:-1], counts[-1] + 1]
+        yield counts
+
+
 def seconds(answer, backward, nbytes, latency, bandwidth):
     counts = answer(backward, nbytes, latency, bandwidth)
     whole = isinstance(counts, list | tuple) and all(type(each) is int and each > 0 for each in counts)
@@ -59,7 +100,8 @@ START = "max(now, end) + latency"
         Own("it computes, and runs no wrapper", "compute it, from the seconds and bytes that you are given", SOLVED),
         Values(
             "the seconds until the last gradient is averaged, with the buckets that you return: as few as any buckets "
-            "take. 1 to 10 layers, equal and unequal; networks slower and faster than backward"
+            "take. 1 to 10 layers, equal and unequal; networks slower and faster than backward",
+            ways=ways(),
         ),
     ],
     mistakes=[

@@ -141,7 +141,8 @@ class Worlds:
         idle, moved = [], []
         for name, found in self.found.items():
             far = [self.pair(self.scaled(self.names.index(name), by)) for by in FAR]
-            mine, its = map(still, zip(self.here, *found[0][1], *filter(None, far)))
+            mine, its = (list(side) for side in zip(self.here, *found[0][1], *filter(None, far)))
+            mine, its = still(mine), still(its[: 1 + len(found[0][1])])
             idle += [name] if mine is True and its is False else []
             moved += [name] if mine is False and its is True else []
         if idle and self.here[0] and len(idle) < len(self.found):

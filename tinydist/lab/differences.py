@@ -207,8 +207,8 @@ def multiple(mine, its):
 
 def simple(times):
     """1/3, or 0.123."""
-    near = Fraction(times).limit_denominator(99)
-    return str(near) if abs(near - times) < 1e-4 * abs(times) else f"{times:.4g}"
+    near = Fraction(times).limit_denominator(16)
+    return str(near) if abs(near - times) < 1e-5 * abs(times) else f"{times:.4g}"
 
 
 def ratio(got, want, ranks=1):
