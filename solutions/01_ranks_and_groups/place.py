@@ -26,7 +26,9 @@ class Place(Values):
         if not 0 <= node < len(devices):
             return f"there is no node {node}: they have the numbers 0 to {len(devices) - 1}"
         if not 0 <= local < devices[node]:
-            return f"node {node} has no local rank {local}: it has {devices[node]} devices, from 0 to {devices[node] - 1}"
+            return (
+                f"node {node} has no local rank {local}: it has {devices[node]} devices, from 0 to {devices[node] - 1}"
+            )
         return f"this is the place of rank {sum(devices[:node]) + local}: ranks fill node 0, then node 1, and so on"
 
 

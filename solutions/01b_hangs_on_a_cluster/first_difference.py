@@ -58,8 +58,12 @@ class Difference(Values):
         first = right.returned[0][0]
         if mine == most:
             same = "all ranks" if len(set(calls)) == 1 else "most ranks"
-            return f"in call {number} rank {rank} does what {same} do: {'nothing, it has ended' if mine is None else mine}"
-        return f"call {number} of rank {rank} differs from what most ranks call, but it is not the first: see call {first}"
+            return (
+                f"in call {number} rank {rank} does what {same} do: {'nothing, it has ended' if mine is None else mine}"
+            )
+        return (
+            f"call {number} of rank {rank} differs from what most ranks call, but it is not the first: see call {first}"
+        )
 
 
 @exercise(

@@ -49,7 +49,9 @@ def in_words(ranks):
 class Missing(Values):
     def mistaken(self, exercise, trial, right, earlier=()):
         """That nobody is missing tells nothing: many mistakes lead to it."""
-        return {} if set(trial.returned[0].values()) == {"nobody"} else super().mistaken(exercise, trial, right, earlier)
+        return (
+            {} if set(trial.returned[0].values()) == {"nobody"} else super().mistaken(exercise, trial, right, earlier)
+        )
 
     def general(self, trial, right):
         """For which call the first group waits in which it is wrong, and who has enqueued that."""
@@ -57,7 +59,9 @@ class Missing(Values):
         for name, names in right.returned[0].items():
             if trial.returned[0].get(name) != names:
                 group = int(name.removeprefix("group "))
-                ranks = [each for each in (tuple(map(int, re.findall(r"\d+", line))) for line in lines) if each[0] == group]
+                ranks = [
+                    each for each in (tuple(map(int, re.findall(r"\d+", line))) for line in lines) if each[0] == group
+                ]
                 call = max(each[3] for each in ranks) + 1
                 have = sorted(rank for _, rank, enqueued, _ in ranks if enqueued >= call)
                 return (

@@ -45,7 +45,10 @@ def train(answer, rows, features, shared, summed, dtype):
 def counts(trial):
     rows = [trial.case.arguments(rank)[0] for rank in range(trial.case.ranks)]
     yield sum(rows), "rows on all ranks: is it divided by their number?"
-    yield sum(rows) / len(rows), "rows on a rank, on average: is it divided by the number of ranks, and not by that of rows?"
+    yield (
+        sum(rows) / len(rows),
+        "rows on a rank, on average: is it divided by the number of ranks, and not by that of rows?",
+    )
 
 
 @exercise(

@@ -57,7 +57,7 @@ class Choice(Values):
         *pair, mine = trial.returned[0]
         if tuple(pair) not in ways:
             return ""
-        base, inside, between, part = way = ways[tuple(pair)]
+        base, inside, between, part = ways[tuple(pair)]
 
         def seconds(base=base, inside=inside, between=between, part=part, nbytes=nbytes, nvlink=nvlink, cards=cards):
             way = {tuple(pair): (base, inside, between, part)}
@@ -66,8 +66,8 @@ class Choice(Values):
         p = shape[0] * shape[1]
         sent = p / (p - 1) / 2 if pair[0] == "ring" else 1 / 2
         others = {
-            f"The seconds are right, and {' and '.join(right.returned[0][:2])} takes fewer. Are yours of that more, or is it not "
-            "the least that you take?": seconds(),
+            f"The seconds are right, and {' and '.join(right.returned[0][:2])} takes fewer. Are yours of that more, or "
+            "is it not the least that you take?": seconds(),
             "base is missing: each call takes it once": seconds(base=0),
             "part is missing: of what a wire carries, that much is data": seconds(part=1),
             "The bytes are missing, or they take no time": seconds(nbytes=0),

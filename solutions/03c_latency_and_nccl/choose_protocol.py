@@ -79,7 +79,9 @@ class Choice(Values):
             "Steps inside of a node are missing": seconds(inside=0, posting=0),
             "Steps between nodes are missing": seconds(between=0),
             "Each rank sends 2 (p-1)/p of the bytes: there and back": seconds(nbytes=nbytes / 2),
-            "Each rank sends 2 (p-1)/p of the bytes, and not twice all of them": seconds(nbytes=nbytes * p / max(1, p - 1)),
+            "Each rank sends 2 (p-1)/p of the bytes, and not twice all of them": seconds(
+                nbytes=nbytes * p / max(1, p - 1)
+            ),
             "There are `nodes` nodes of `per_node` GPUs: p is their product": choose_protocol(
                 nbytes, 1, max(nodes, per_node), {name: (base, inside, between, posting, bandwidth)}
             )[1],

@@ -39,7 +39,7 @@ def of(steps=lambda p: 2 * (p - 1), part=lambda p: p, often=None, strict=False, 
     def way(batch, width, rate, latency, bandwidth, limit):
         most = 1
         for p in range(2, limit + 1):
-            seconds = (often or steps)(p) * latency + steps(p) * 4 * width**2 / part(p) / bandwidth
+            seconds = steps(p) * (latency * (often(p) / steps(p) if often else 1) + 4 * width**2 / part(p) / bandwidth)
             critical = seconds * rate / (flops * width**2)
             if batch / p > critical or (batch / p == critical and not strict):
                 most = p

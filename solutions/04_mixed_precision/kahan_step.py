@@ -117,7 +117,9 @@ def otherwise(loss, trial):
 
     ways = {
         ", as without the norm": of(hidden),
-        ", as with a norm over the tokens: it is over the 32 numbers of each token": of(F.layer_norm(hidden.T, (len(x),)).T),
+        ", as with a norm over the tokens: it is over the 32 numbers of each token": of(
+            F.layer_norm(hidden.T, (len(x),)).T
+        ),
         ", the sum over the tokens: it should be their mean": of(normal, reduction="sum"),
         ", as with something between the products that is not in the task": of(normal.relu()),
     }
@@ -143,10 +145,10 @@ class Sums(Target):
         if not mine.isfinite().all():
             raise Wrong("weights or rests are inf or NaN")
         if not (mine - its).norm() <= BAND * its.norm():
-            ratio = (mine @ its / (its @ its)).item()
+            ratio, elsewhere = (mine @ its / (its @ its)).item(), ", and in another direction"
             raise Wrong(
                 f"weights and rests together move {ratio:.2g} times as far as they should"
-                f"{', and in another direction' if (mine - ratio * its).norm() > BAND * its.norm() else why(trial, ratio)}"
+                f"{elsewhere if (mine - ratio * its).norm() > BAND * its.norm() else why(trial, ratio)}"
             )
         if not rest <= HALF:
             raise Wrong(
@@ -156,7 +158,7 @@ class Sums(Target):
 
 def why(trial, ratio):
     """What has that ratio."""
-    *_, lr, steps = trial.case.arguments(0)
+    *_, lr, _ = trial.case.arguments(0)
     reasons = {
         lr: f". The rate is {lr:g}: it counts twice",
         1 / lr: f". The rate is {lr:g}: it does not count",

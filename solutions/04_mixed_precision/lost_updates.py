@@ -60,7 +60,7 @@ def saying(arguments, mine, right, wrong):
         special = ". Below the smallest normal number the spacing is the same as just above it"
     return (
         f"The weight {w:.9g} and the update {u:.9g}: you say {says}, and it is {is_}. {format} has {beside:.9g} beside "
-        f"{w:.9g}{special}"
+        f"{w:.9g}, and the update goes {abs(u / (beside - w)):.3g} of the way there{special}"
     )
 
 

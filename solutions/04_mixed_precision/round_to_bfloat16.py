@@ -74,9 +74,11 @@ def example(arguments, mine, right, wrong):
         return f"{told}. Bits of the lower half are left: bf16 has the upper 16 alone"
     upper = [(given[i] & 0xFFFF).item() for i in wrong]
     if all(mine[i] == (given[i] & -0x10000) + 0x10000 for i in wrong):
-        return f"{told}. The upper half grows by 1, and what is cut off is {'less than' if max(upper) < 0x8000 else 'no more than'} half"
+        least = "less than" if max(upper) < 0x8000 else "no more than"
+        return f"{told}. The upper half grows by 1, and what is cut off is {least} half"
     if all(mine[i] == given[i] & -0x10000 for i in wrong):
-        return f"{told}. The upper half stays as it is, and what is cut off is {'more than' if min(upper) > 0x8000 else 'at least'} half"
+        most = "more than" if min(upper) > 0x8000 else "at least"
+        return f"{told}. The upper half stays as it is, and what is cut off is {most} half"
     return told
 
 

@@ -93,11 +93,12 @@ def weights(plan, step, ranks, mine, its):
     ratio = ((got - old) / (want - start)).median().item()
     norm, p = norm_of(plan, step - 1), plan.ranks
     reasons = {
-        max(1.0, norm / plan.max_norm): f": that far without clipping. Of all ranks the norm is {norm:.3g}, and max_norm "
-        f"{plan.max_norm:g}",
+        max(
+            1.0, norm / plan.max_norm
+        ): f": that far without clipping. The norm of all is {norm:.3g}, and max_norm {plan.max_norm:g}",
         1 / p: f". There are {p} ranks: is max_norm, or the gradient, divided by their number?",
         float(p): f". There are {p} ranks: is max_norm, or the gradient, multiplied by their number?",
-        p**0.5: f". That is the root of {p}, the number of ranks: squares are added up over the ranks, and not averaged",
+        p**0.5: f". That is the root of {p}, the number of ranks: squares are summed over them, and not averaged",
         -1.0: ", the wrong way",
     }
     why = next((words for times, words in reasons.items() if times != 1 and abs(ratio / times - 1) < 1e-4), "")
@@ -139,10 +140,16 @@ def growth(plan, step, rank, mine, its):
         good = 0 if its[earlier, rank] != its[earlier - 1, rank] else good + 1
     if mine[step, rank] == 2 * its[step, rank] and step - 1 not in plan.planted:
         return f". Here it grows after {many(good + 1, 'good step')} since the last overflow or growth"
-    later = next((at - step for at in range(step + 1, step + 3) if mine.get((at, rank)) == 2 * mine[at - 1, rank]), None)
+    later = next(
+        (at - step for at in range(step + 1, step + 3) if mine.get((at, rank)) == 2 * mine[at - 1, rank]), None
+    )
     if its[step, rank] == 2 * mine[step, rank] and later:
-        return f". Here it grows {many(later, 'step')} later: is this step counted, before it is compared with the window?"
-    return ". Here it does not grow in the step that fills the window" if its[step, rank] == 2 * mine[step, rank] else ""
+        return (
+            f". Here it grows {many(later, 'step')} later: is this step counted, before it is compared with the window?"
+        )
+    return (
+        ". Here it does not grow in the step that fills the window" if its[step, rank] == 2 * mine[step, rank] else ""
+    )
 
 
 def draw(plan, rank, mine, its):

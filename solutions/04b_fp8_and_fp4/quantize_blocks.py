@@ -61,7 +61,9 @@ def of_blocks(trial, got, want, own, pick):
         times = scales / right_scales
         place = tuple((~torch.isclose(scales, right_scales, rtol=1e-4, atol=0)).nonzero()[0].tolist())
         amax = x.unflatten(1, (-1, 16 if kind == "nv" else 32))[place].abs().max()
-        first = f"scale {', '.join(map(str, place))} is {scales[place]:.6g}, and the block's largest magnitude {amax:.6g}"
+        first = (
+            f"scale {', '.join(map(str, place))} is {scales[place]:.6g}, and the block's largest magnitude {amax:.6g}"
+        )
         if not amax:
             return f"{first}: a block of nothing but zeros has scale {right_scales[place]:g} in {kind}"
         if times.isfinite().all() and close(times, times.flatten()[0].expand(times.shape)):
@@ -79,7 +81,10 @@ def of_blocks(trial, got, want, own, pick):
         return f"divided by its scale, {values[odd][0]:.6g} stands there, and that is no number of e2m1"
     value, it = (each[place].item() for each in (values, given))
     down = "rounded down" if value < it else "rounded up"
-    return f"divided by its scale, {it:.6g} is {down} to {value:.6g}, and {(right * inverse).abs()[place]:.6g} is the nearest"
+    nearest = (right * inverse).abs()[place].item()
+    if close(value, nearest):
+        return "the magnitudes are right, and signs are not: the rounded value has the sign of what was rounded"
+    return f"divided by its scale, {it:.6g} is {down} to {value:.6g}, and {nearest:.6g} is the nearest"
 
 
 def of_ties(trial, got, want, own, pick):

@@ -58,7 +58,8 @@ def one_number(trial, got, want, own, pick):
     if mine.abs() not in (low, high):
         return f"{told}, and its neighbors are {low:g} and {high:g}"
     goes = "smaller than that, so it goes up" if chance[place] < part else "not smaller, so it stays below"
-    return f"{told}. It is {part:.3g} of the way from {low:g} to {high:g}, and its chance {chance[place]:.3g} is {goes}, in magnitude"
+    way = f"In magnitude it is {part:.3g} of the way from {low:g} to {high:g}"
+    return f"{told}. {way}, and its chance {chance[place]:.3g} is {goes}"
 
 
 @exercise(

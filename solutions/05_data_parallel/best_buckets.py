@@ -45,6 +45,7 @@ def ways():
         "An all-reduce starts when its bucket is full, and not when backward comes to it": by(early=True),
         "The end of the last all-reduce counts, and not the seconds of all": by(last=False),
         "An all-reduce takes latency + n / bandwidth: n bytes travel once here": by(often=2),
+        "An all-reduce takes latency + n / bandwidth: all n bytes travel here": by(often=0.5),
         "An all-reduce takes latency + n / bandwidth: the bytes take time, too": by(often=0),
     }
 

@@ -56,11 +56,22 @@ def ways():
         "A microbatch may have `fits` sequences": planned(fewer=1),
         "It is the fewest GPUs that are asked for": planned(fewest=False),
         "Gradients may be accumulated: the microbatch need not be the whole share": planned(whole=True),
+        "The optimizer comes after the all-reduce, and does not hide it": planned(beside=True),
     }
 
 
 def planned(
-    computing=3, hides=2, often=0, shared=0, uneven=0, powers=0, most=lambda batch: batch, fewer=0, fewest=1, whole=0
+    computing=3,
+    hides=2,
+    often=0,
+    shared=0,
+    uneven=0,
+    powers=0,
+    most=lambda batch: batch,
+    fewer=0,
+    fewest=1,
+    whole=0,
+    beside=0,
 ):
     def way(batch, fits, deadline, forward, optimizer, all_reduce):
         for gpus in range(1, most(batch) + 1) if fewest else range(most(batch), 0, -1):
@@ -69,7 +80,8 @@ def planned(
                 if batch % gpus or (share % size and not uneven) or (powers and gpus & (gpus - 1)):
                     continue
                 waiting = max(0.0, (share // size if often else 1) * all_reduce(gpus) - hides * forward * size)
-                seconds = computing * forward * share + waiting + optimizer / (gpus if shared else 1)
+                after = optimizer / (gpus if shared else 1)
+                seconds = computing * forward * share + (max(waiting, after) if beside else waiting + after)
                 if seconds <= deadline and not (whole and size < share):
                     return gpus, size, share // size
         return 0, 0, 0

@@ -9,6 +9,7 @@ from contextlib import suppress
 from fractions import Fraction
 from math import isclose, isfinite
 
+from .differences import close
 from .leaves import leaves
 
 WHOLE, FEW, FAR = ((2, 4), (1 / 2, 1 / 4)), ((1.01, 1.03), (1 / 2, 1 / 4)), (64, 1 / 64)  # scales
@@ -100,7 +101,10 @@ class Worlds:
         left = abs(first)
         for place, name in enumerate(self.names):
             old, words = self.given[place], None
-            for scales, pairs in self.found.get(name, [((), ())]):
+            tried = self.found.get(name, [((), ())])
+            if self.whole:  # rounded numbers are soon alike by chance
+                tried = [tuple(sum(each, start=type(each[0])()) for each in zip(*tried))]
+            for scales, pairs in tried:
                 each = [of(*pair) / first for pair in pairs]
                 power = [d for d in (0, 1, -1, 2, -2, 3) if all(near(b, t**d, within) for b, t in zip(each, scales))]
                 forms = [
@@ -109,7 +113,9 @@ class Worlds:
                     if all(n > 1 and near(b, form(n * old) / form(old), within) for b, n in zip(each, scales))
                 ]
                 if power:
-                    (above if power[0] > 0 else below).extend([name + " ²³"[abs(power[0]) - 1].strip()] * bool(power[0]))
+                    (above if power[0] > 0 else below).extend(
+                        [name + " ²³"[abs(power[0]) - 1].strip()] * bool(power[0])
+                    )
                     left = left if not power[0] or left is None else left / old ** power[0] if finite(old) else None
                 elif forms:
                     above.append(forms[0][0].format(name))
@@ -133,7 +139,9 @@ class Worlds:
         if off in ({1}, {-1}):
             return f"It is one {more} than is right, also with other arguments"
         if off in ({1, 0}, {-1, 0}):
-            return f"It is one {more} than is right, and with other arguments it may be right: look at <, <= and rounding"
+            return (
+                f"It is one {more} than is right, and with other arguments it may be right: look at <, <= and rounding"
+            )
         return ""
 
     def idle(self):
@@ -142,26 +150,33 @@ class Worlds:
         for name, found in self.found.items():
             far = [self.pair(self.scaled(self.names.index(name), by)) for by in FAR]
             mine, its = (list(side) for side in zip(self.here, *found[0][1], *filter(None, far)))
-            mine, its = still(mine), still(its[: 1 + len(found[0][1])])
-            idle += [name] if mine is True and its is False else []
-            moved += [name] if mine is False and its is True else []
+            near = 1 + len(found[0][1])
+            sides = still(mine), still(its[:near]), still(mine[:near]), still(its)
+            idle += [name] if sides[:2] == (True, False) else []
+            moved += [name] if sides[2:] == (False, True) else []
         if idle and self.here[0] and len(idle) < len(self.found):
             return f"It stays the same if {told(idle)} {'is' if len(idle) == 1 else 'are'} changed, and should not"
-        return f"It changes with {told(moved)}, and should not" if moved else ""
+        return f"It changes with {told(moved)}, and should not" if moved and not self.whole else ""
 
     def as_if(self):
         """It would be right if one argument were another."""
         cases = [each for each in self.exercise.cases if each is not self.trial.case][:6]
         others, mine, ways = [each.arguments(0) for each in cases], None, []
         for place, name in enumerate(self.names):
+            if not finite(self.given[place]):
+                continue
             takes = [(words, lambda each, at=place, way=way: way(each[at])) for words, way in IF.items()]
-            takes += [(f"as large as {other}", lambda each, at=at: each[at]) for at, other in enumerate(self.names)]
-            for words, way in takes if finite(self.given[place]) else ():
+            takes += [
+                (f"as large as {other}", lambda each, at=at: each[at])
+                for at, other in enumerate(self.names)
+                if finite(self.given[at]) and 1e-3 < abs(self.given[at] / (self.given[place] or 1)) < 1e3
+            ]
+            for words, way in takes:
                 if self.same(self.mine, self.given, place, way):
                     mine = mine or list(map(self.answer, others))
                     if all(self.same(a, each, place, way) is not False for a, each in zip(mine, others)):
                         ways.append(f"{name} were {words}")
-        return f"This would be right if {', or '.join(ways[:3])}" if ways else ""
+        return f"This would be right if {', or '.join(ways)}" if 0 < len(ways) < 4 else ""
 
     def same(self, mine, given, place, way):
         """None: it cannot be told, as the argument is the same."""
@@ -207,7 +222,7 @@ def near(a, b, within=0):
 
 
 def alike(a, b):
-    return near(a, b) if finite(a) and finite(b) else a == b
+    return near(a, b) if finite(a) and finite(b) else close(a, b)
 
 
 def still(numbers):

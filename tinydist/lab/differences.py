@@ -126,6 +126,11 @@ def times(trial, got, want, own, pick):
         )
     if p > 1 and all(close(mine, right * p) for mine, right in zip(got, want)):
         return f"the result is {p} times too large, and there are as many ranks: not divided, or added {p} times?"
+    if p > 1 and all(each is not None and each.shape == got[0].shape for each in own):
+        row = torch.stack([each.double() for each in own])
+        for word, each in (("largest", row.amax(0)), ("smallest", row.amin(0))):
+            if not close(each, want[0].double()) and all(close(mine.double(), each) for mine in got):
+                return f"it is the {word} of what the ranks have, number by number"
     if p > 1 and not any(map(any, trial.run.traffic)):
         return f"nobody sent anything. {SHARED}"
     return None
@@ -190,7 +195,10 @@ def unlike(got, want):
         many = [multiple(mine, other) for mine, other in zip(got, others)]
         if None not in many and want[0].numel() > 1:
             each = ", ".join(f"rank {rank} has {simple(times)}" for rank, times in enumerate(many) if times != 1)
-            return f"All ranks should have the same. In multiples of {what}, {each}: by what of its own does each rank multiply or divide?"
+            return (
+                f"All ranks should have the same. In multiples of {what}, {each}: by what of its own does each rank "
+                "multiply or divide?"
+            )
     if len(groups) == len(got):
         return "All ranks should have the same, and each has something else"
     return f"All ranks should have the same. Only these agree with one another: {', '.join(map(str, groups))}"
@@ -220,8 +228,11 @@ def ratio(got, want, ranks=1):
     if times == -1:
         return "All of it has the wrong sign"
     for many, how in [(times, "large"), (1 / times, "small")]:
-        if many > 1 and (len(mine) > 1 or simple(many).isdecimal() or many == float(Fraction(many).limit_denominator(9))):
+        if many > 1 and (
+            len(mine) > 1 or simple(many).isdecimal() or many == float(Fraction(many).limit_denominator(9))
+        ):
             as_many = ", and there are as many ranks" if many == ranks else ""
+            as_many += f", as if {ranks} ranks were 2" if 2 * many == ranks and ranks % 2 else ""
             return f"All of it is {simple(many)} times too {how}{as_many}"
     return ""
 
