@@ -48,10 +48,9 @@ def in_words(ranks):
 
 class Missing(Values):
     def mistaken(self, exercise, trial, right, earlier=()):
-        """That nobody is missing tells nothing: many mistakes lead to it."""
-        return (
-            {} if set(trial.returned[0].values()) == {"nobody"} else super().mistaken(exercise, trial, right, earlier)
-        )
+        """That nobody is missing tells little: many mistakes lead to it."""
+        found = super().mistaken(exercise, trial, right, earlier)
+        return {} if set(trial.returned[0].values()) == {"nobody"} and 2 not in found else found
 
     def general(self, trial, right):
         """For which call the first group waits in which it is wrong, and who has enqueued that."""
@@ -81,7 +80,8 @@ class Missing(Values):
     targets=[Missing("for each group, the ranks that have not come, of jobs of 2 to 4 ranks", whole=True)],
     mistakes=[
         mistake(
-            "A call that a rank has not completed it may have called all the same: it waits in it. Those are missing "
+            "So all ranks are missing, or none. A call that a rank has not completed it may have called all the same: "
+            "it waits in it. Those are missing "
             "who have not even enqueued it",
             "[rank for rank, enqueued, _ in ranks if enqueued < waits]",
             "[rank for rank, _, completed in ranks if completed < waits]",

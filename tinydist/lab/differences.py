@@ -223,18 +223,17 @@ def ratio(got, want, ranks=1):
     """Of numbers that are all so many times too large, or too small, or squared."""
     mine, its = (torch.cat([torch.as_tensor(each).double().flatten() for each in them]) for them in (got, want))
     times = multiple(mine, its)
-    if times is None:
-        return "It is the square of what is right" if mine.shape == its.shape and close(mine, its.square()) else ""
     if times == -1:
         return "All of it has the wrong sign"
-    for many, how in [(times, "large"), (1 / times, "small")]:
-        if many > 1 and (
-            len(mine) > 1 or simple(many).isdecimal() or many == float(Fraction(many).limit_denominator(9))
-        ):
-            as_many = ", and there are as many ranks" if many == ranks else ""
-            as_many += f", as if {ranks} ranks were 2" if 2 * many == ranks and ranks % 2 else ""
-            return f"All of it is {simple(many)} times too {how}{as_many}"
-    return ""
+    near = times and Fraction(abs(times)).limit_denominator(9)
+    if times is None or (len(its.unique()) == 1 and abs(near - abs(times)) > 1e-5):  # one number has any ratio
+        return "It is the square of what is right" if mine.shape == its.shape and close(mine, its.square()) else ""
+    many, how = (times, "large") if times > 1 else (1 / times, "small")
+    if many < 1:
+        return ""
+    as_many = ", and there are as many ranks" if many == ranks else ""
+    as_many += f", as if {ranks} ranks were 2" if 2 * many == ranks and ranks % 2 else ""
+    return f"All of it is {simple(many)} times too {how}{as_many}"
 
 
 # The same of a sum over the ranks. To find which ranks contribute to a wrong sum, it runs once per rank, with that

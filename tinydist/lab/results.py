@@ -114,6 +114,8 @@ class Values(Target):
         for case in exercise.cases if isinstance(trial.case, Alone) else ():
             runs = there(trial, case), exercise.run(case, mistake), exercise.right(case)
             mine, other, its = map(self.seen, runs)
+            if mine is None and other is None:
+                continue
             if not mine or not other or not same(mine, its) or not same(other, its):
                 agree.append(bool(mine and other) and same(mine, other))
         enough = 0.5 if self.telling(self.seen(trial)) else 0.8
