@@ -92,6 +92,14 @@ def counts(trial):
             "gradient / max(1, ctx.rows)",
         ),
         mistake(
+            "A row counts as one of the rows of all ranks: divide by their number, which is the same on all, and not "
+            "each gradient by its rank's own before they are added up",
+            "gradient = gradient.clone()",
+            "gradient = gradient / max(1, ctx.rows)",
+            "gradient / ctx.count",
+            "gradient",
+        ),
+        mistake(
             "dist.all_reduce overwrites its tensor, and the gradient that backward is given is not yours alone: "
             "another branch of the loss has the same one. Add up in a clone",
             "gradient = gradient.clone()",

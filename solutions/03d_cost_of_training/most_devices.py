@@ -25,6 +25,7 @@ def ways():
     """What somebody may take otherwise."""
     return {
         "The ring has 2 (p-1) steps, and not 2 p": of(steps=lambda p: 2 * p),
+        "The ring has 2 (p-1) steps, and not 2 p, each with a latency": of(often=lambda p: 2 * p),
         "The ring has 2 (p-1) steps: a sum goes round, and then comes back": of(steps=lambda p: p - 1),
         "In each step of the ring a device sends n/p bytes, and not all n": of(part=lambda p: 1),
         "Each of the 2 (p-1) steps of the ring pays the latency": of(often=lambda p: 1),

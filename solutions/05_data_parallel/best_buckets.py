@@ -35,38 +35,70 @@ def averaged_at(counts, backward, nbytes, latency, bandwidth):
     return end
 
 
-def ways():
-    """The seconds of the buckets that are best by another rule."""
+def rules():
+    """By which somebody may choose."""
     return {
+        "Each all-reduce pays the latency": by(latencies=0),
+        "An all-reduce takes latency + n / bandwidth: n bytes travel once here": by(often=2),
+        "All-reduces go one after the other: each waits for the one before": by(queue=False),
         "Backward goes on while an all-reduce runs: neither waits for the other": by(blocks=True),
         "Layers are listed in the order in which backward reaches them: the first of the list is ready first": by(
             turned=True
         ),
+        "The bytes are listed in the order in which backward reaches the layers, as the seconds are": by(
+            bytes_turned=True
+        ),
         "An all-reduce starts when its bucket is full, and not when backward comes to it": by(early=True),
         "The end of the last all-reduce counts, and not the seconds of all": by(last=False),
-        "An all-reduce takes latency + n / bandwidth: n bytes travel once here": by(often=2),
-        "An all-reduce takes latency + n / bandwidth: all n bytes travel here": by(often=0.5),
-        "An all-reduce takes latency + n / bandwidth: the bytes take time, too": by(often=0),
+        "An all-reduce starts as soon as its bucket is full, and not at the end of backward": by(late=True),
     }
 
 
-def by(blocks=False, turned=False, early=False, last=True, often=1):
+def by(
+    latencies=1, often=1, queue=True, blocks=False, turned=False, bytes_turned=False, early=False, late=False, last=True
+):
     def cost(counts, backward, nbytes, latency, bandwidth):
+        backward = backward[::-1] if turned else backward
+        nbytes = nbytes[::-1] if turned or bytes_turned else nbytes
         now = end = layer = together = 0
         for count in counts:
-            begun, takes = now, latency + often * sum(nbytes[layer : layer + count]) / bandwidth
+            begun, takes = now, latencies * latency + often * sum(nbytes[layer : layer + count]) / bandwidth
             now = (max(now, end) if blocks else now) + sum(backward[layer : layer + count])
-            end = max(begun if early else now, end) + takes
+            full = begun if early else sum(backward) if late else now
+            end = max(full, end) + takes if queue else max(full + takes, end)
             together += takes
             layer += count
         return end if last else together
 
-    def way(backward, nbytes, latency, bandwidth):
-        given = (backward[::-1], nbytes[::-1]) if turned else (backward, nbytes)
-        best = min(cuts(len(backward)), key=lambda counts: cost(counts, *given, latency, bandwidth))
-        return averaged_at(best, backward, nbytes, latency, bandwidth)
+    return cost
 
-    return way
+
+class Buckets(Values):
+    """Of several that are equally good any will do."""
+
+    def seen(self, trial):
+        found = super().seen(trial)
+        return found and {place: each for place, each in found.items() if place[1] != "the buckets"}
+
+    def general(self, trial, right):
+        """By which rule these are the best, in all cases."""
+        chosen = []
+        for case in test_cases():
+            run = trial.again(watched=True, arguments=case.arguments)
+            if run.error:
+                return ""
+            chosen.append((list(map(int, run.returned[0][1].split(", "))), case.arguments(0)))
+        for words, cost in rules().items():
+            few = 0  # cases in which the rule leaves little choice
+            for mine, given in chosen:
+                costs = sorted(cost(counts, *given) for counts in cuts(len(given[0])))
+                if cost(mine, *given) > costs[0] * (1 + 1e-9):
+                    break
+                few += costs[len(costs) // 8] > costs[0] * (1 + 1e-9)
+            else:
+                if few > 3:
+                    return words
+        return ""
 
 
 def cuts(layers):
@@ -85,7 +117,7 @@ def seconds(answer, backward, nbytes, latency, bandwidth):
             f"it returned {counts!r}, where a list of integers >= 1 is right, the layers of each bucket: together "
             f"{len(backward)}"
         )
-    return averaged_at(counts, backward, nbytes, latency, bandwidth)
+    return averaged_at(counts, backward, nbytes, latency, bandwidth), ", ".join(map(str, counts))
 
 
 START = "max(now, end) + latency"
@@ -99,10 +131,10 @@ START = "max(now, end) + latency"
     program=seconds,
     targets=[
         Own("it computes, and runs no wrapper", "compute it, from the seconds and bytes that you are given", SOLVED),
-        Values(
+        Buckets(
             "the seconds until the last gradient is averaged, with the buckets that you return: as few as any buckets "
             "take. 1 to 10 layers, equal and unequal; networks slower and faster than backward",
-            ways=ways(),
+            names=("the result", "the buckets"),
         ),
     ],
     mistakes=[

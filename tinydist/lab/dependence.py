@@ -79,6 +79,8 @@ class Worlds:
         """It is the right number times something."""
         if not all(its and mine for mine, its in self.pairs) or min(map(abs, self.here)) < 50 * self.whole:
             return ""
+        if self.whole and any(self.here[0] in each for each in self.given if isinstance(each, list | dict)):
+            return ""  # chosen among them, not computed
         many = Fraction(self.here[0] / self.here[1]).limit_denominator(9)
         many = many or Fraction(1, round(self.here[1] / self.here[0]))
         if many != 1 and all(near(mine, its * many, self.whole * (1 + float(many))) for mine, its in self.pairs):

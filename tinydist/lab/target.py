@@ -56,6 +56,8 @@ class Target:
         except Wrong as wrong:
             found = self.mistaken(exercise, trial, right, earlier)
             reason = found.get(2) or self.general(trial, right) or found.get(1)
+            if not reason and trial.case.ranks > 1:
+                reason = found.get(0)
             reason = reason or self.known(exercise, trial, right) or found.get(0)
             raise Wrong(because(reason, str(wrong)), wrong.picture) from None
 
