@@ -89,14 +89,14 @@ class Buckets(Values):
                 return ""
             chosen.append((list(map(int, run.returned[0][1].split(", "))), case.arguments(0)))
         for words, cost in rules().items():
-            few = 0  # cases in which the rule leaves little choice
+            chance = 1.0  # that another choice would be as good
             for mine, given in chosen:
                 costs = sorted(cost(counts, *given) for counts in cuts(len(given[0])))
                 if cost(mine, *given) > costs[0] * (1 + 1e-9):
                     break
-                few += costs[len(costs) // 8] > costs[0] * (1 + 1e-9)
+                chance *= sum(each <= costs[0] * (1 + 1e-9) for each in costs) / len(costs)
             else:
-                if few > 3:
+                if chance < 0.01:
                     return words
         return ""
 
