@@ -85,9 +85,10 @@ class Choice(Values):
             "Units: a byte has 8 bits": seconds(nbytes=nbytes * 8),
             "Units: a byte has 8 bits, and these are bytes": seconds(nbytes=nbytes / 8),
         }
-        for words, each in others.items():
-            if isclose(mine, each, rel_tol=1e-9):
-                return f"By {' and '.join(pair)}: {words[0].lower()}{words[1:]}"
+        found = [words for words, each in others.items() if isclose(mine, each, rel_tol=1e-9)]
+        if 0 < len(found) < 3:
+            told = ". Or: ".join(found)
+            return f"By {' and '.join(pair)}: {told[0].lower()}{told[1:]}"
         off = mine - seconds()
         units = {"a step between nodes": between, "a step inside a node": inside}
         units |= {

@@ -87,9 +87,10 @@ class Choice(Values):
             )[1],
             "Units: a byte has 8 bits": seconds(nbytes=nbytes * 8),
         }
-        for words, each in others.items():
-            if isclose(mine, each, rel_tol=1e-9):
-                return f"By {name}: {words[0].lower()}{words[1:]}"
+        found = [words for words, each in others.items() if isclose(mine, each, rel_tol=1e-9)]
+        if 0 < len(found) < 3:
+            told = ". Or: ".join(found)
+            return f"By {name}: {told[0].lower()}{told[1:]}"
         off = mine - seconds()
         step = max(inside, posting) if nodes > 1 else inside
         units = {"a step between nodes": between, "a step inside a node": step}

@@ -85,7 +85,8 @@ class Worlds:
         many = many or Fraction(1, round(self.here[1] / self.here[0]))
         if many != 1 and all(near(mine, its * many, self.whole * (1 + float(many))) for mine, its in self.pairs):
             wrong = "is it in another unit?" if many > 999 or many < 1e-3 else "a constant in it is wrong"
-            return f"It is {many} times what is right, whatever the arguments are: {wrong}"
+            shown = f"{many.numerator:,}" + f"/{many.denominator:,}" * (many.denominator > 1)
+            return f"It is {shown} times what is right, whatever the arguments are: {wrong}"
         found = self.product(lambda mine, its: mine / its, 2 / min(self.here) if self.whole else 0)
         return f"It is what is right times {found[0] or ''}{found[1]}" if found and found[0] is not None else ""
 
