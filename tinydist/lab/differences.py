@@ -207,7 +207,7 @@ def unlike(got, want):
 def multiple(mine, its):
     """How many times as much, if all numbers have the same ratio."""
     mine, its = (torch.as_tensor(each).double().flatten() for each in (mine, its))
-    if mine.shape != its.shape or not its.norm() or not its.norm().isfinite():
+    if mine.shape != its.shape or not its.norm() or not (mine.isfinite() & its.isfinite()).all():
         return None
     times = float(mine @ its / (its @ its))
     return round(times, 6) if times and close(mine, times * its) else None

@@ -119,8 +119,7 @@ class Values(Target):
                 continue
             if not mine or not other or not same(mine, its) or not same(other, its):
                 agree.append(bool(mine and other) and same(mine, other))
-        enough = 0.25 if self.telling(self.seen(trial)) else 0.8
-        return 2 if all(agree) else int(sum(agree) >= enough * len(agree))
+        return sum(agree) / len(agree) if agree else 1
 
     def telling(self, seen):
         return any(isinstance(each, float | torch.Tensor) for each in seen.values())

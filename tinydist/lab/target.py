@@ -64,28 +64,30 @@ class Target:
     def mistaken(self, exercise, trial, right, earlier=()):
         """How alike -> the words of the first mistake that gives the same, and gets as far. 0: of one that would have
         shown in an earlier world."""
-        mine, its, found = self.seen(trial), self.seen(right), {}
+        mine, its, found, likest = self.seen(trial), self.seen(right), {}, 0
         for mistake in exercise.suspects if mine is not None else ():
             run = exercise.run(trial.case, mistake)
             if run.error is not None and not self.of_errors:
                 continue
             other, before = self.seen(run), exercise.before(self)
             how = 0 if other is None else self.alike(mine, other, its)
-            if how == 2:
-                how = self.elsewhere(exercise, trial, mistake)
-            if not how or how in found or not self.hold(before, exercise, mistake, [trial.case]):
+            share = self.elsewhere(exercise, trial, mistake) if how == 2 else 1
+            how = how if share == 1 else int(share > likest)
+            if not how or (how in found and share == 1) or not self.hold(before, exercise, mistake, [trial.case]):
                 continue
             if not self.hold([Ends(), *exercise.early, *before, self], exercise, mistake, earlier):
                 how = 0
-            if how or self.telling(mine):
+            if how and share < 1:
+                found[how], likest = mistake.words, share
+            elif how or self.telling(mine):
                 found.setdefault(how, mistake.words)
             if how == 2:
                 break
         return found
 
     def elsewhere(self, exercise, trial, mistake):
-        """How alike they are, where other cases are looked at as well."""
-        return 2
+        """In which part of the other cases they are alike, too."""
+        return 1
 
     def telling(self, seen):
         """Could another mistake hardly lead to the same?"""
