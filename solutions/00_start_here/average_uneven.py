@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from tinydist.lab.author import Bytes, Collectives, Values, Wrong, also, exercise, many, mistake
-from tinydist.lab.differences import close
+from tinydist.lab.differences import close, times, unchanged, weighed
 
 from .chapter import shares
 
@@ -51,7 +51,7 @@ class TwoCalls(Bytes):
     targets=[
         Values(
             "on 1 to 5 ranks, all ranks hold the gradient of the whole batch, in the tensor itself",
-            explain=[by_the_ranks],
+            explain=[by_the_ranks, times, unchanged, weighed],
         ),
         TwoCalls(
             "one all-reduce of the gradient, and one of a number",

@@ -39,43 +39,71 @@ def test_cases():
         yield world(ranks, steps)
 
 
-def each_by_itself(parameters, p):
-    for parameter in parameters:
-        clip_grad_norm_([parameter], 1.0)
-
-
-def the_sum(parameters, p):
-    for parameter in parameters:
-        parameter.grad *= p
-    clip_grad_norm_(parameters, 1.0)
-    for parameter in parameters:
-        parameter.grad /= p
-
-
-OTHER_WAYS = {
-    each_by_itself: "Each tensor is clipped by its own norm. The limit is for the norm of all gradients together: one "
-    "call of clip_grad_norm_, for all parameters",
-    the_sum: "It is the sum that is clipped, and what is left is divided by the number of ranks after that: divide "
-    "first, then clip the mean",
-}
-
-
-def clipped_otherwise(trial, got, want, own, pick):
-    """One rank with the whole batch that clips in another way: however the ranks deal out the samples."""
-    inputs, targets, steps = trial.case.arguments(0)
-    for clip, words in OTHER_WAYS.items():
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            model = nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(steps):
+def one_rank(inputs, targets, steps, rate=0.1, limit=1.0, times=1, after=1, zero=True, each=False, last=False):
+    """The weights of one rank that has all samples, and does something otherwise."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for _ in range(steps):
+        if zero:
             optimizer.zero_grad()
-            nn.functional.mse_loss(model(inputs), targets).backward()
-            clip(list(model.parameters()), trial.case.ranks)
+        (times * nn.functional.mse_loss(model(inputs), targets)).backward()
+        if last:
             optimizer.step()
-        if all(close(mine, model.weight.detach()) for mine in got):
-            return words
-    return None
+        for those in [[each] for each in model.parameters()] if each else [list(model.parameters())]:
+            clip_grad_norm_(those, limit)
+        for parameter in model.parameters():
+            parameter.grad *= after
+        if not last:
+            optimizer.step()
+    return model.weight.detach()
+
+
+def other_ways(inputs, targets, steps, p):
+    n = len(inputs)
+    yield (
+        "Each tensor is clipped by its own norm. The limit is for the norm of all gradients together: one call of "
+        "clip_grad_norm_, for all parameters",
+        dict(each=True),
+    )
+    yield (
+        "It is the sum that is clipped, and what is left is divided by the number of ranks after that: divide first, "
+        "then clip the mean",
+        dict(times=p, after=1 / p),
+    )
+    yield "The mean is clipped, and divided by the number of ranks again", dict(after=1 / p)
+    yield "The mean is divided by the number of ranks again, before it is clipped", dict(times=1 / p)
+    yield "The gradients of earlier steps are still there: zero_grad before each backward", dict(zero=False)
+    yield "Clipping comes after the step, where it changes nothing any more", dict(last=True)
+    yield (
+        f"The learning rate is {p} times as large: a mean of all samples takes the rate of one rank",
+        dict(rate=0.1 * p),
+    )
+    yield (
+        f"The learning rate is {p} times smaller: a mean of all samples takes the rate of one rank",
+        dict(rate=0.1 / p),
+    )
+    yield f"The limit is {p} times as large: the mean is as long as one rank's gradient would be", dict(limit=p)
+    yield f"The limit is {p} times smaller: it is for the mean of all ranks, and not for a share", dict(limit=1 / p)
+    yield "The loss is the sum over a rank's samples, where it should be their mean", dict(times=n // p)
+    yield "The loss is the sum over all samples, where it should be their mean", dict(times=n)
+    yield "It makes one step less", dict(steps=steps - 1)
+    yield "It makes one step more", dict(steps=steps + 1)
+    for by in {1, n // p}:
+        words = "The targets are not those of the inputs: both are to be shared in the same way"
+        yield words, dict(targets=targets.roll(by, 0))
+        yield words, dict(targets=targets.roll(-by, 0))
+
+
+def otherwise(trial, got, want, own, pick):
+    """However the ranks deal out the samples."""
+    (inputs, targets, steps), found = trial.case.arguments(0), {}
+    for words, how in other_ways(inputs, targets, steps, trial.case.ranks):
+        weight = one_rank(**{"inputs": inputs, "targets": targets, "steps": steps, **how})
+        if not close(weight, want[0]) and all(close(mine, weight) for mine in got):
+            found[words] = how
+    return ". Or: ".join(list(found)[:2]) or None
 
 
 @exercise(
@@ -84,7 +112,7 @@ def clipped_otherwise(trial, got, want, own, pick):
     difficulty=2,
     test_cases=test_cases,
     targets=[
-        Values("on 1 to 4 ranks, all ranks return the weights that one rank would have", explain=[clipped_otherwise]),
+        Values("on 1 to 4 ranks, all ranks return the weights that one rank would have", explain=[otherwise]),
         Own("no wrapper of torch", "average the gradients yourself", ["torch.nn.parallel.distributed"]),
         Collectives(
             "each gradient is averaged once: all-reduces of 16 bytes in each step",

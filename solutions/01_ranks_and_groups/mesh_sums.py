@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 from tinydist.lab.author import Bytes, Case, Own, Values, Wrong, exercise, mistake
+from tinydist.rules import ranks_in_words
 
 MADE = "            group = dist.new_group(ranks)\n            if rank in ranks:\n                mine = group\n"
 
@@ -57,6 +58,26 @@ def program(answer, x, shape):
     return {**found, "the number of groups that it makes": made}
 
 
+class Sums(Values):
+    def general(self, trial, right):
+        """Rank r has 2**r: the bits of a sum say whose numbers are in it."""
+        mine, its = trial.returned[0], right.returned[0]
+        for name, want in its.items():
+            if isinstance(want, torch.Tensor) and not torch.equal(mine[name], want):
+                has, wants, p = float(mine[name][0]), float(want[0]), trial.case.ranks
+                count = int(wants).bit_count()
+                if has * count == wants:
+                    return f"{name} is the mean of the {count} ranks of the group, where the sum is asked for"
+                if has != int(has) or not 0 < has < 2**p:
+                    return ""
+                who, whom = ([rank for rank in range(p) if int(each) >> rank & 1] for each in (has, wants))
+                return (
+                    f"in {name} are the numbers of {ranks_in_words(who)} here, where those of {ranks_in_words(whom)} "
+                    "are right"
+                )
+        return ""
+
+
 @exercise(
     title="The groups of a mesh, by hand",
     minutes=20,
@@ -64,7 +85,7 @@ def program(answer, x, shape):
     test_cases=test_cases,
     program=program,
     targets=[
-        Values("for meshes of 1, 2 and 3 axes, on 1 to 12 ranks; and each rank makes all groups"),
+        Sums("for meshes of 1, 2 and 3 axes, on 1 to 12 ranks; and each rank makes all groups"),
         Own("no device mesh", "make the groups yourself, with dist.new_group", ["torch.distributed.device_mesh"]),
         Bytes("one all-reduce in each of the rank's groups, one group for each axis", names=True),
     ],

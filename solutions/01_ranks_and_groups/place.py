@@ -17,13 +17,28 @@ def test_cases():
     yield asked(2, 3)
 
 
+class Place(Values):
+    def general(self, trial, right):
+        """Whose place it is, if it is one."""
+        (node, local), (_, devices) = trial.returned[0], trial.case.arguments(0)
+        if (local, node) == right.returned[0]:
+            return ""
+        if not 0 <= node < len(devices):
+            return f"there is no node {node}: they have the numbers 0 to {len(devices) - 1}"
+        if not 0 <= local < devices[node]:
+            return (
+                f"node {node} has no local rank {local}: it has {devices[node]} devices, from 0 to {devices[node] - 1}"
+            )
+        return f"this is the place of rank {sum(devices[:node]) + local}: ranks fill node 0, then node 1, and so on"
+
+
 @exercise(
     title="Place a rank",
     minutes=5,
     difficulty=1,
     test_cases=test_cases,
     targets=[
-        Values("for each rank, on nodes of equal and of different sizes", ["the node", "the local rank"], whole=True)
+        Place("for each rank, on nodes of equal and of different sizes", ["the node", "the local rank"], whole=True)
     ],
     mistakes=[
         mistake(

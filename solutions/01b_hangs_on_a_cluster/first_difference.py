@@ -47,13 +47,32 @@ def program(answer, records):
     return found
 
 
+class Difference(Values):
+    def general(self, trial, right):
+        """What the ranks call there."""
+        (records,), (number, rank) = trial.case.arguments(0), trial.returned[0]
+        if not 1 <= number <= max(map(len, records)) or not 0 <= rank < len(records):
+            return f"there is no call {number} of rank {rank}: calls count from 1, and ranks from 0"
+        calls = [record[number - 1] if number <= len(record) else None for record in records]
+        most, mine = max(calls, key=calls.count), calls[rank]
+        first = right.returned[0][0]
+        if mine == most:
+            same = "all ranks" if len(set(calls)) == 1 else "most ranks"
+            return (
+                f"in call {number} rank {rank} does what {same} do: {'nothing, it has ended' if mine is None else mine}"
+            )
+        return (
+            f"call {number} of rank {rank} differs from what most ranks call, but it is not the first: see call {first}"
+        )
+
+
 @exercise(
     title="Find the bug in the records of a Flight Recorder",
     minutes=10,
     difficulty=2,
     test_cases=test_cases,
     program=program,
-    targets=[Values("for records of 3 to 6 ranks", ["the number of the call", "the rank"], whole=True)],
+    targets=[Difference("for records of 3 to 6 ranks", ["the number of the call", "the rank"], whole=True)],
     mistakes=[
         mistake(
             "Compare the line, too, and not the operation alone: calls of one kind and from different lines meet "

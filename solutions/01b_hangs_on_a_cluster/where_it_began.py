@@ -1,6 +1,9 @@
 """A hang in several groups: who waits for whom, and at which ranks do all these waits end?"""
 
+import re
+
 from tinydist.lab.author import Values, Wrong, alone, exercise, mistake
+from tinydist.rules import ranks_in_words
 
 MESH = {"world": [0, 1, 2, 3], "tp 0": [0, 1], "tp 1": [2, 3], "dp 0": [0, 2], "dp 1": [1, 3]}
 STEP = ["tp", "dp", "world"]
@@ -45,13 +48,32 @@ def program(answer, members, records):
     return "ranks " + ", ".join(map(str, began))
 
 
+class Ends(Values):
+    def general(self, trial, right):
+        """Of the first rank that is missing, or too much: for whom it waits, and who for it."""
+        members, records = trial.case.arguments(0)
+        mine, its = ({int(each) for each in re.findall(r"\d+", run.returned[0])} for run in (trial, right))
+        waits = [
+            [other for other in members[calls[-1]] if records[other].count(calls[-1]) < calls.count(calls[-1])]
+            if calls
+            else []
+            for calls in records
+        ]
+        for rank in sorted(mine ^ its):
+            by = [other for other, others in enumerate(waits) if rank in others]
+            is_in = "is not in your list" if rank in its else "is in your list"
+            whom, who = (ranks_in_words(each) if each else "nobody" for each in (waits[rank:] and waits[rank], by))
+            return f"rank {rank} {is_in}. It waits for {whom}, and {who} {'wait' if len(by) > 1 else 'waits'} for it"
+        return ""
+
+
 @exercise(
     title="Several groups: where the hang began",
     minutes=10,
     difficulty=3,
     test_cases=test_cases,
     program=program,
-    targets=[Values("the ranks at which the waits end, in hangs of 4 ranks and up to 5 groups", whole=True)],
+    targets=[Ends("the ranks at which the waits end, in hangs of 4 ranks and up to 5 groups", whole=True)],
     mistakes=[
         mistake(
             "These are all ranks that somebody waits for. But some of them wait themselves, for ranks that are further "

@@ -3,6 +3,7 @@
 import re
 
 from tinydist.lab.author import Values, Wrong, alone, exercise, mistake
+from tinydist.rules import ranks_in_words
 
 
 def said(group, enqueued, completed, ranks=None):
@@ -45,16 +46,42 @@ def in_words(ranks):
     return ", ".join(map(str, ranks)) or "nobody"
 
 
+class Missing(Values):
+    def mistaken(self, exercise, trial, right, earlier=()):
+        """That nobody is missing tells little: many mistakes lead to it."""
+        found = super().mistaken(exercise, trial, right, earlier)
+        return {} if set(trial.returned[0].values()) == {"nobody"} and 2 not in found else found
+
+    def general(self, trial, right):
+        """For which call the first group waits in which it is wrong, and who has enqueued that."""
+        (lines,) = trial.case.arguments(0)
+        for name, names in right.returned[0].items():
+            if trial.returned[0].get(name) != names:
+                group = int(name.removeprefix("group "))
+                ranks = [
+                    each for each in (tuple(map(int, re.findall(r"\d+", line))) for line in lines) if each[0] == group
+                ]
+                call = max(each[3] for each in ranks) + 1
+                have = sorted(rank for _, rank, enqueued, _ in ranks if enqueued >= call)
+                return (
+                    f"{name} waits for call {call}: it is the first that no rank has completed. "
+                    f"{ranks_in_words(have).capitalize() if have else 'Nobody'} {'has' if len(have) < 2 else 'have'} "
+                    "enqueued it"
+                )
+        return ""
+
+
 @exercise(
     title="Read the lines of the watchdog",
     minutes=10,
     difficulty=1,
     test_cases=test_cases,
     program=program,
-    targets=[Values("for each group, the ranks that have not come, of jobs of 2 to 4 ranks", whole=True)],
+    targets=[Missing("for each group, the ranks that have not come, of jobs of 2 to 4 ranks", whole=True)],
     mistakes=[
         mistake(
-            "A call that a rank has not completed it may have called all the same: it waits in it. Those are missing "
+            "So all ranks are missing, or none. A call that a rank has not completed it may have called all the same: "
+            "it waits in it. Those are missing "
             "who have not even enqueued it",
             "[rank for rank, enqueued, _ in ranks if enqueued < waits]",
             "[rank for rank, _, completed in ranks if completed < waits]",

@@ -128,7 +128,8 @@ def returned(case):
             "            pass",
         ),
         mistake(
-            "These are the counts of the rows that go out. How many come in, only the others know",
+            "What receives rows has not as many as are sent: are these the counts of what goes out, or another rank's? "
+            "How many come in, only the others know",
             "exchange(torch.tensor(rows).split(1), counts.split(1))",
             "counts = torch.tensor(rows)",
         ),

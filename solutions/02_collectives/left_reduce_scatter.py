@@ -1,9 +1,13 @@
 """Reduce-scatter on a ring that turns to the left, where each rank keeps a part that the task chooses."""
 
+import itertools
+
 import torch
 import torch.distributed as dist
 
 from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Seconds, Values, Waits, exercise, mistake
+from tinydist.lab.differences import close
+from tinydist.rules import ranks_in_words
 
 from .chapter import BY_HAND, LARGE, SOLVED, largest_part, numbers
 
@@ -49,6 +53,13 @@ def which_part(trial, got, want, own, pick):
         if len(mine) and same and rank not in same:
             has, wants = (same[0] + shift) % p, (rank + shift) % p
             return f"rank {rank} returns part {has} of the sum, where part {wants} is asked for: where does it end?"
+        for part in range(p):
+            pieces = [trial.case.arguments(other)[0].tensor_split(p)[part] for other in range(p)]
+            for first, count in itertools.product(range(p), range(1, p)):
+                some = [(first + hop) % p for hop in range(count)]
+                if len(mine) and mine.shape == pieces[0].shape and close(mine, sum(pieces[each] for each in some)):
+                    in_it = f"rank {rank} returns part {part}, in which are the numbers of {ranks_in_words(some)} alone"
+                    return f"{in_it}. Part {(rank + shift) % p} is asked for, and those of all ranks"
     return None
 
 

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Case, Own, Values, Waits, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Own, Values, Waits, as_many, exercise, mistake
 
 from .chapter import DIFFERENTIABLE, leaf, noted, numbers, result_of
 
@@ -19,7 +19,7 @@ def case(ranks, shared, *rows, features=4, summed=False, dtype=torch.float32):
 
 def test_cases():
     both = (False, True)
-    yield from (case(2, shared, 3) for shared in both)
+    yield from (case(2, shared, 3, 2) for shared in both)
     yield from (case(3, shared, 4, 1, 2, features=3) for shared in both)
     yield from (case(4, shared, 0, 5, 2, 2, features=5, dtype=torch.float64) for shared in both)
     yield from (case(8, shared, 1, 2) for shared in both)
@@ -42,6 +42,15 @@ def train(answer, rows, features, shared, summed, dtype):
     return found if summed else found | {"the gradient of a tensor that was added to the mean": noted(bias.grad)}
 
 
+def counts(trial):
+    rows = [trial.case.arguments(rank)[0] for rank in range(trial.case.ranks)]
+    yield sum(rows), "rows on all ranks: is it divided by their number?"
+    yield (
+        sum(rows) / len(rows),
+        "rows on a rank, on average: is it divided by the number of ranks, and not by that of rows?",
+    )
+
+
 @exercise(
     title="A mean over all ranks, and its backward",
     minutes=20,
@@ -52,7 +61,10 @@ def train(answer, rows, features, shared, summed, dtype):
     targets=[
         Own(*DIFFERENTIABLE),
         Waits("each call is waited for"),
-        Values("the mean, and the gradient of each rank's rows, on 1, 2, 3, 4 and 8 ranks; float32 and float64"),
+        Values(
+            "the mean, and the gradient of each rank's rows, on 1, 2, 3, 4 and 8 ranks; float32 and float64",
+            explain=[as_many(counts)],
+        ),
         Bytes(
             "forward one all-reduce of features + 1 numbers, the sums and a count; backward one of features numbers, "
             "and none if the loss is shared"
@@ -78,6 +90,14 @@ def train(answer, rows, features, shared, summed, dtype):
             "A row counts as one of the rows of all ranks: in backward, too, divide by their number, and not by yours",
             "gradient / ctx.count",
             "gradient / max(1, ctx.rows)",
+        ),
+        mistake(
+            "A row counts as one of the rows of all ranks: divide by their number, which is the same on all, and not "
+            "each gradient by its rank's own before they are added up",
+            "gradient = gradient.clone()",
+            "gradient = gradient / max(1, ctx.rows)",
+            "gradient / ctx.count",
+            "gradient",
         ),
         mistake(
             "dist.all_reduce overwrites its tensor, and the gradient that backward is given is not yours alone: "

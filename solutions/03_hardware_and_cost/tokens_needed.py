@@ -31,6 +31,40 @@ def test_cases():
     yield case("all experts for each token", 64, 32, 4, 4, 1e13, 1e12, 4)
 
 
+def ways():
+    """What somebody may take otherwise."""
+    return {
+        "Rows and results have 2 bytes for each of their k + n numbers": of(row=lambda k, n, w: k + n),
+        "The rows are read, too: k numbers of 2 bytes": of(row=lambda k, n, w: 2 * n),
+        "Results have 2 bytes for each number, as rows have: weight_bytes is for weights": of(
+            row=lambda k, n, w: 2 * k + w * n
+        ),
+        "Rows have 2 bytes for each number, as results have: weight_bytes is for weights": of(
+            row=lambda k, n, w: w * k + 2 * n
+        ),
+        "Each row is read and written once": of(row=lambda k, n, w: 4 * (k + n)),
+        "A token makes `chosen` rows: so many times fewer tokens than rows are needed": of(
+            tokens=lambda rows, e, c: rows * c
+        ),
+        "A token makes `chosen` rows, and not one in each expert": of(tokens=lambda rows, e, c: rows / e),
+        "m are the rows of all experts together": of(tokens=lambda rows, e, c: rows * e / c),
+        "Take what is enough: round up, where it is no whole number": of(up=lambda tokens: math.floor(tokens) + 1),
+        "Round up, and not to the nearest": of(up=round),
+        "Return 0 where no number is enough": of(none=1),
+        "Where no number is enough, return 0 as a number": of(none=-1),
+    }
+
+
+def of(row=lambda k, n, w: 2 * (k + n), tokens=lambda rows, e, c: rows / c, up=math.ceil, none=0):
+    def way(k, n, experts, chosen, peak, bandwidth, weight_bytes):
+        gain = 2 * k * n - peak / bandwidth * row(k, n, weight_bytes)
+        if gain <= 0:
+            return none
+        return up(tokens(peak / bandwidth * experts * weight_bytes * k * n / gain, experts, chosen))
+
+    return way
+
+
 class Tokens(Values):
     def general(self, trial, right):
         k, n, _, chosen, *others = trial.case.arguments(0)
@@ -52,7 +86,8 @@ class Tokens(Values):
         Own("your own arithmetic", BY_HAND, SOLVED),
         Tokens(
             "the smallest whole number of tokens; 0 where none is enough. For 1 to 256 experts, weights of 0.5 to 4 "
-            "bytes, on an A100, an H100 and GPUs that do not exist"
+            "bytes, on an A100, an H100 and GPUs that do not exist",
+            ways=ways(),
         ),
     ],
     mistakes=[

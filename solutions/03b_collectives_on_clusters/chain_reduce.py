@@ -76,7 +76,7 @@ class OnRank0(Values):
             "leaves, comes = step - place + (place > 0), step - place + 1",
         ),
         mistake(
-            "The sum has to stand in the tensor itself: add in place, with +=",
+            "Nothing is added in the tensor of rank 0: the sum has to stand in the tensor itself, with +=",
             "total += arrived[: len(total)]",
             "total = total + arrived[: len(total)]",
         ),

@@ -44,7 +44,12 @@ class OnDst(Values):
             return f"rank {dst} still has its own numbers: nothing was added"
         again = trial.again(arguments=lambda rank: (torch.full(shape, 10.0**rank, dtype=torch.float64), dst))
         number = 0 if again.error else again.arguments[dst][0].max().item()
+        if number != int(number):
+            return ""
         digits = f"{number:0{trial.case.ranks}.0f}"[::-1]
+        if digits.count("1") == 1 and set(digits) == {"0", "1"}:
+            alone = f"there are the numbers of rank {digits.index('1')} alone"
+            return f"{alone}: they take the place of the others', or are the largest"
         odd = [f"those of rank {rank} are in it {digit} times" for rank, digit in enumerate(digits) if digit != "1"]
         return f"each rank's numbers should be in the sum once, but {', '.join(odd)}" if odd and number else ""
 

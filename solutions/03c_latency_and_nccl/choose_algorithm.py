@@ -1,6 +1,6 @@
 """A ring or a tree, and by which protocol: latency in flight, and the bytes through the busiest wire."""
 
-from math import log2
+from math import isclose, log2
 
 from tinydist.hardware import nccl
 from tinydist.lab.author import Own, Values, alone, exercise, mistake
@@ -57,8 +57,39 @@ class Choice(Values):
         *pair, mine = trial.returned[0]
         if tuple(pair) not in ways:
             return ""
-        _, inside, between, part = way = ways[tuple(pair)]
-        off = mine - choose_algorithm(nbytes, *shape, nvlink, cards, {tuple(pair): way})[-1]
+        base, inside, between, part = ways[tuple(pair)]
+
+        def seconds(base=base, inside=inside, between=between, part=part, nbytes=nbytes, nvlink=nvlink, cards=cards):
+            way = {tuple(pair): (base, inside, between, part)}
+            return choose_algorithm(nbytes, *shape, nvlink, cards, way)[-1]
+
+        p = shape[0] * shape[1]
+        sent = p / (p - 1) / 2 if pair[0] == "ring" else 1 / 2
+        others = {
+            f"The seconds are right, and {' and '.join(right.returned[0][:2])} takes fewer. Are yours of that more, or "
+            "is it not the least that you take?": seconds(),
+            "base is missing: each call takes it once": seconds(base=0),
+            "part is missing: of what a wire carries, that much is data": seconds(part=1),
+            "The bytes are missing, or they take no time": seconds(nbytes=0),
+            "The latency of the steps is missing": seconds(inside=0, between=0),
+            "Steps inside of a node are missing": seconds(inside=0),
+            "Steps between nodes are missing": seconds(between=0),
+            "These are the bytes in one direction: in a ring and in a tree, a sum goes up and comes back": seconds(
+                nbytes=nbytes / 2
+            ),
+            "A GPU sends n here: in a ring it sends 2 (p-1)/p n, in a tree 2 n": seconds(nbytes=nbytes * sent),
+            "cards are those of a node together: they are not each GPU's": seconds(cards=cards * shape[0]),
+            "cards are those of a node together: do not divide them by its GPUs": seconds(cards=cards / shape[0]),
+            "The wires inside are missing: NVLink may be the busiest": seconds(nvlink=1e30),
+            "The wires between are missing: the cards may be the busiest": seconds(cards=1e30),
+            "Units: a byte has 8 bits": seconds(nbytes=nbytes * 8),
+            "Units: a byte has 8 bits, and these are bytes": seconds(nbytes=nbytes / 8),
+        }
+        found = [words for words, each in others.items() if isclose(mine, each, rel_tol=1e-9)]
+        if 0 < len(found) < 3:
+            told = ". Or: ".join(found)
+            return f"By {' and '.join(pair)}: {told[0].lower()}{told[1:]}"
+        off = mine - seconds()
         units = {"a step between nodes": between, "a step inside a node": inside}
         units |= {
             "the time of n bytes on NVLink": nbytes / nvlink / part,

@@ -1,5 +1,7 @@
 """NCCL's choice of a protocol for a ring: latency + bytes / bandwidth of each, with the host's overhead."""
 
+from math import isclose
+
 from tinydist.hardware import nccl
 from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
@@ -61,8 +63,35 @@ class Choice(Values):
         name, mine = trial.returned[0]
         if name not in protocols:
             return ""
-        _, inside, between, posting, _ = numbers = protocols[name]
-        off = mine - choose_protocol(nbytes, per_node, nodes, {name: numbers})[1]
+        base, inside, between, posting, bandwidth = protocols[name]
+
+        def seconds(base=base, inside=inside, between=between, posting=posting, nbytes=nbytes):
+            return choose_protocol(nbytes, per_node, nodes, {name: (base, inside, between, posting, bandwidth)})[1]
+
+        p = per_node * nodes
+        others = {
+            f"The seconds are right, and {right.returned[0][0]} takes fewer. Are yours of that more, or is it not "
+            "the least that you take?": seconds(),
+            "base is missing: each call takes it once": seconds(base=0),
+            "base is paid once in a call, not once in each step": seconds(base=base * 2 * (p - 1)),
+            "The bytes are missing": seconds(nbytes=0),
+            "The steps are missing": seconds(inside=0, between=0, posting=0),
+            "Steps inside of a node are missing": seconds(inside=0, posting=0),
+            "Steps between nodes are missing": seconds(between=0),
+            "Each rank sends 2 (p-1)/p of the bytes: there and back": seconds(nbytes=nbytes / 2),
+            "Each rank sends 2 (p-1)/p of the bytes, and not twice all of them": seconds(
+                nbytes=nbytes * p / max(1, p - 1)
+            ),
+            "There are `nodes` nodes of `per_node` GPUs: p is their product": choose_protocol(
+                nbytes, 1, max(nodes, per_node), {name: (base, inside, between, posting, bandwidth)}
+            )[1],
+            "Units: a byte has 8 bits": seconds(nbytes=nbytes * 8),
+        }
+        found = [words for words, each in others.items() if isclose(mine, each, rel_tol=1e-9)]
+        if 0 < len(found) < 3:
+            told = ". Or: ".join(found)
+            return f"By {name}: {told[0].lower()}{told[1:]}"
+        off = mine - seconds()
         step = max(inside, posting) if nodes > 1 else inside
         units = {"a step between nodes": between, "a step inside a node": step}
         units["a step between nodes, in place of one inside,"] = between - step

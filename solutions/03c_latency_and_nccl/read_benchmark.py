@@ -34,6 +34,48 @@ def test_cases():
     yield case("one size", "reduce_scatter", 3, {300: 1e-6}, 1 * GB)
 
 
+def ways():
+    """What somebody may take otherwise."""
+    reaches = "The size wanted is the smallest of those that reach half of the best or more"
+    return {
+        f"{reaches}: not the one before it": of(half=lambda s, b: max([n for n in s if s[n] < b / 2] or [min(s)])),
+        f"{reaches}: not the one that comes nearest to half": of(
+            half=lambda s, b: min(s, key=lambda n: abs(s[n] - b / 2))
+        ),
+        f"{reaches}: not the first of the table": of(half=lambda s, b: next(n for n in s if s[n] >= b / 2)),
+        f"{reaches}: not the last of the table": of(half=lambda s, b: [n for n in s if s[n] >= b / 2][-1]),
+        f"{reaches}: the bandwidth is to be half of the best, and not the size": of(
+            half=lambda s, b: max(s, key=s.get) // 2
+        ),
+        f"{reaches}: not the size of the best": of(half=lambda s, b: max(s, key=s.get)),
+        f"{reaches}, even if a larger one does not": of(
+            half=lambda s, b: min([n for n in s if all(s[m] >= b / 2 for m in s if m >= n)] or [max(s)])
+        ),
+        "It is compared with wire, and not with half of it": of(wires=0.5),
+        "Each rank sends (p-1)/p of the bytes, and twice that in an all-reduce: not p-1 times": of(
+            factor=lambda p: p - 1
+        ),
+        "Each rank sends (p-1)/p of the bytes, and twice that in an all-reduce: not all": of(factor=lambda p: 1),
+        "Each rank sends (p-1)/p of the bytes: not p/(p-1)": of(factor=lambda p: p / (p - 1)),
+        "The best is the highest of all, and not their mean": of(best=lambda s: sum(s.values()) / len(s)),
+    }
+
+
+def of(
+    best=lambda s: max(s.values()),
+    half=lambda s, b: min(n for n in s if s[n] >= b / 2),
+    wires=1,
+    factor=lambda p: (p - 1) / p,
+):
+    def way(collective, ranks, seconds, wire):
+        sent = factor(ranks) * (2 if collective == "all_reduce" else 1)
+        speeds = {nbytes: sent * nbytes / each for nbytes, each in seconds.items()}
+        found = best(speeds)
+        return found, half(speeds, found), found > wires * wire
+
+    return way
+
+
 @exercise(
     title="Read a benchmark",
     minutes=20,
@@ -45,6 +87,7 @@ def test_cases():
             "the best bus bandwidth, where half of it is reached, and what passes the wire: of published all-reduces, "
             "all-gathers and reduce-scatters (the A100s of the notebook: 235 GB/s, 32 MiB, False), and of other tables",
             names=("the best bus bandwidth", "the size at which half is reached", "whether it is beyond the wire"),
+            ways=ways(),
         ),
     ],
     mistakes=[

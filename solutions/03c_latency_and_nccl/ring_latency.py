@@ -33,6 +33,41 @@ def test_cases():
     yield case("nothing to send", [US] * 4, [US] * 4, 0)
 
 
+def ways():
+    """What somebody may take otherwise."""
+    return {
+        "Each link has a latency of its own: it is not the mean of all that counts": of(
+            flights=lambda f: [sum(f) / len(f)] * len(f)
+        ),
+        "Each link has a latency of its own: it is not the longest for all": of(flights=lambda f: [max(f)] * len(f)),
+        "Each sender is busy for a time of its own: it is not the mean of all that counts": of(
+            busies=lambda b: [sum(b) / len(b)] * len(b)
+        ),
+        "Each sender is busy for a time of its own: it is not the longest for all": of(
+            busies=lambda b: [max(b)] * len(b)
+        ),
+        "A message goes to the next rank: it comes from the left neighbor": of(turned=True),
+        "A rank is busy while it sends, and not while it receives": of(receives=True),
+        "All ranks have to end, and not rank 0 alone": of(end=lambda ready: ready[0]),
+        "All ranks have to end, and not the last one of the list alone": of(end=lambda ready: ready[-1]),
+        "All ranks have to end: it is the last of them, and not their mean": of(
+            end=lambda ready: sum(ready) / len(ready)
+        ),
+    }
+
+
+def of(flights=list, busies=list, turned=False, receives=False, end=max):
+    def way(flight, busy, steps):
+        flight, busy, ready, by = flights(flight), busies(busy), [0.0] * len(flight), 1 if turned else -1
+        for _ in range(steps):
+            sent, ranks = [now + o for now, o in zip(ready, busy)], range(len(flight))
+            come = [sent[(rank + by) % len(ready)] + flight[(rank + by) % len(ready)] for rank in ranks]
+            ready = [max(sent[rank], come[rank] + (busy[rank] if receives else 0)) for rank in ranks]
+        return end(ready)
+
+    return way
+
+
 @exercise(
     title="Busy, and in flight",
     minutes=15,
@@ -43,7 +78,8 @@ def test_cases():
         Values(
             "the seconds of rings of 2 to 32 ranks: 144.4 us where all of the latency of the notebook's ring is in "
             "flight, "
-            "420 us where its senders are busy for all of it, and others in between"
+            "420 us where its senders are busy for all of it, and others in between",
+            ways=ways(),
         ),
     ],
     mistakes=[

@@ -21,6 +21,36 @@ def test_cases():
     yield case("as many devices as there are", 4_000_000, 8192, 250e12, 5e-6, 300e9, 16)
 
 
+def ways():
+    """What somebody may take otherwise."""
+    return {
+        "The ring has 2 (p-1) steps, and not 2 p": of(steps=lambda p: 2 * p),
+        "The ring has 2 (p-1) steps, and not 2 p, each with a latency": of(often=lambda p: 2 * p),
+        "The ring has 2 (p-1) steps: a sum goes round, and then comes back": of(steps=lambda p: p - 1),
+        "In each step of the ring a device sends n/p bytes, and not all n": of(part=lambda p: 1),
+        "Each of the 2 (p-1) steps of the ring pays the latency": of(often=lambda p: 1),
+        "There is one all-reduce, and one backward pass of a layer to hide it": of(steps=lambda p: 4 * (p - 1)),
+        "It hides, too, if both take equally long": of(strict=True),
+        "Backward takes 4 FLOPs for each parameter and token": of(flops=8),
+        "Where it does not hide, it may hide again for more devices: try all up to the limit": of(first=True),
+    }
+
+
+def of(steps=lambda p: 2 * (p - 1), part=lambda p: p, often=None, strict=False, flops=4, first=False):
+    def way(batch, width, rate, latency, bandwidth, limit):
+        most = 1
+        for p in range(2, limit + 1):
+            seconds = steps(p) * (latency * (often(p) / steps(p) if often else 1) + 4 * width**2 / part(p) / bandwidth)
+            critical = seconds * rate / (flops * width**2)
+            if batch / p > critical or (batch / p == critical and not strict):
+                most = p
+            elif first:
+                return most
+        return most
+
+    return way
+
+
 @exercise(
     title="The most devices",
     minutes=20,
@@ -28,7 +58,7 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", BY_HAND, SOLVED),
-        Values("the largest number of devices, on networks with and without latency"),
+        Values("the largest number of devices, on networks with and without latency", ways=ways()),
     ],
     mistakes=[
         mistake(

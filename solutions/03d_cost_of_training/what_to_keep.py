@@ -28,6 +28,51 @@ def test_cases():
     )
 
 
+def ways():
+    """What somebody may take otherwise: of a layer's s b h, and for the room."""
+    return {
+        "In backward one layer runs again at a time, not all of them": of(
+            again=lambda t, layers: (0, max(2, 8 / t), layers * (8 + 24 / t) - 2)
+        ),
+        "What costs the least time is asked for, and not what takes the least room": of(turned=True),
+        "Where nothing is run again, nothing is there besides what is kept": of(
+            again=lambda t, layers: (8 + 24 / t, max(2, 8 / t), 6 + 24 / t)
+        ),
+        "The inputs of the layers are not dealt out: each GPU has them whole": of(
+            kept=lambda t: (8 + 24 / t, 4 + 16 / t, 2 / t)
+        ),
+        "The input of a layer has 2 bytes for each number": of(kept=lambda t: (8 + 24 / t, 4 + 16 / t, 4)),
+        "GELU's result is dealt out: each GPU has 8/t s b h of it": of(again=lambda t, layers: (0, 8, 6 + 24 / t)),
+        "In 'cheap' the peak is where a normalization's result, or GELU's, is there, the larger": of(
+            again=lambda t, layers: (0, 2, 6 + 24 / t)
+        ),
+        "In 'cheap' the peak is where GELU's result, or a normalization's, is there, the larger": of(
+            again=lambda t, layers: (0, 8 / t, 6 + 24 / t)
+        ),
+        "'cheap' runs both normalizations and GELU again: of 8 + 24/t it keeps 4 + 16/t": of(
+            kept=lambda t: (8 + 24 / t, 8 + 16 / t, 2)
+        ),
+        "'cheap' runs GELU again as well: of 8 + 24/t it keeps 4 + 16/t": of(
+            kept=lambda t: (8 + 24 / t, 4 + 24 / t, 2)
+        ),
+        "Without dropout there are no masks: a layer keeps 8 + 24/t": of(kept=lambda t: (10 + 24 / t, 4 + 16 / t, 2)),
+    }
+
+
+def of(
+    kept=lambda t: (8 + 24 / t, 4 + 16 / t, 2), again=lambda t, layers: (0, max(2, 8 / t), 6 + 24 / t), turned=False
+):
+    def way(layers, batch, sequence, width, gpus, parameters, room):
+        each = list(zip(("all", "cheap", "inputs only"), kept(gpus), again(gpus, layers)))
+        for name, keeps, more in reversed(each) if turned else each:
+            peak = 16 * parameters / gpus + batch * sequence * width * (layers * keeps + more)
+            if peak <= room:
+                return name, peak
+        return "nothing", 0
+
+    return way
+
+
 class Peak(Values):
     def general(self, trial, right):
         (way, mine), (best, its) = trial.returned[0], right.returned[0]
@@ -62,6 +107,7 @@ class Choice(Target):
         Peak(
             "the way and its bytes at the peak; where nothing fits ('nothing', 0)",
             names=("the way", "the number of bytes"),
+            ways=ways(),
         ),
         Choice("it fits, and no way that costs less time does"),
     ],

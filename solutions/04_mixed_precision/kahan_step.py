@@ -103,7 +103,27 @@ class Losses(Target):
     def judge(self, exercise, trial, right):
         mine, its = trial.returned[0][2][0], right.returned[0][2][0]
         if not abs(mine - its) <= 0.01 * its:
-            raise Wrong(f"the first loss is {mine:.4g}, where {its:.4g} is right, within 1 %")
+            raise Wrong(f"the first loss is {mine:.4g}, where {its:.4g} is right, within 1 %{otherwise(mine, trial)}")
+
+
+def otherwise(loss, trial):
+    """What gives this loss."""
+    (first, second), x, targets, *_ = trial.case.arguments(0)
+    hidden = x @ first.detach().float().T
+    normal = F.layer_norm(hidden, (32,))
+
+    def of(normal, **how):
+        return F.cross_entropy(normal @ second.detach().float().T, targets, **how).item()
+
+    ways = {
+        ", as without the norm": of(hidden),
+        ", as with a norm over the tokens: it is over the 32 numbers of each token": of(
+            F.layer_norm(hidden.T, (len(x),)).T
+        ),
+        ", the sum over the tokens: it should be their mean": of(normal, reduction="sum"),
+        ", as with something between the products that is not in the task": of(normal.relu()),
+    }
+    return next((words for words, each in ways.items() if abs(loss - each) < 0.01 * abs(each)), "")
 
 
 class Sums(Target):
@@ -125,15 +145,27 @@ class Sums(Target):
         if not mine.isfinite().all():
             raise Wrong("weights or rests are inf or NaN")
         if not (mine - its).norm() <= BAND * its.norm():
-            ratio = (mine @ its / (its @ its)).item()
+            ratio, elsewhere = (mine @ its / (its @ its)).item(), ", and in another direction"
             raise Wrong(
                 f"weights and rests together move {ratio:.2g} times as far as they should"
-                f"{', and in another direction' if (mine - ratio * its).norm() > BAND * its.norm() else ''}"
+                f"{elsewhere if (mine - ratio * its).norm() > BAND * its.norm() else why(trial, ratio)}"
             )
         if not rest <= HALF:
             raise Wrong(
                 "a rest is larger than half a spacing of its weight: what is that large belongs into the weight"
             )
+
+
+def why(trial, ratio):
+    """What has that ratio."""
+    *_, lr, _ = trial.case.arguments(0)
+    reasons = {
+        lr: f". The rate is {lr:g}: it counts twice",
+        1 / lr: f". The rate is {lr:g}: it does not count",
+        -1.0: ", the wrong way: SGD subtracts lr times the gradient",
+        2.0: ". What a step adds is in the weights and in the rests, or the gradient counts twice",
+    }
+    return next((words for times, words in reasons.items() if abs(ratio - times) < 0.02 * abs(times)), "")
 
 
 @exercise(

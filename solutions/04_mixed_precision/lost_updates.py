@@ -53,9 +53,14 @@ def saying(arguments, mine, right, wrong):
     apart = math.copysign(2.0 ** (max(exponent, format.lowest_exponent) - format.mantissa_bits), u)
     near = w + apart / 2  # a number of the format on one side of a power of two alone
     beside = near if encode_bits(near, format).value == near else w + apart
+    special = ""
+    if abs(u) == abs(beside - w) / 2:
+        special = ": the sum is just in the middle, and goes to the one whose mantissa is even"
+    elif abs(w) < format.smallest_normal:
+        special = ". Below the smallest normal number the spacing is the same as just above it"
     return (
         f"The weight {w:.9g} and the update {u:.9g}: you say {says}, and it is {is_}. {format} has {beside:.9g} beside "
-        f"{w:.9g}"
+        f"{w:.9g}, and the update goes {abs(u / (beside - w)):.3g} of the way there{special}"
     )
 
 

@@ -101,7 +101,7 @@ class Moves(Of):
     def judge(self, exercise, trial, right):
         for rank, (mine, its) in enumerate(zip(self.seen(trial), self.seen(right))):
             if not near(mine, its):
-                raise Wrong(f"rank {rank}: the weights {far(mine, its)}")
+                raise Wrong(f"rank {rank}: the weights {far(mine, its)}{factor(mine, its, trial.case.facts)}")
 
 
 def way(start, end):
@@ -121,6 +121,29 @@ def far(mine, its):
         return "do not move, and nothing overflows"
     ratio = (mine @ its / (its @ its)).item()
     return f"move {ratio:.3g} times as far as in fp32{'' if near(mine, ratio * its) else ', and in another direction'}"
+
+
+def factor(mine, its, plan):
+    """What there is so many times too much, or too little, of."""
+    ratio = (mine @ its / (its @ its)).item()
+    sizes = [each.numel() for each in build().parameters()]
+    if len(sizes) > 1 and all(abs(each.norm() / plan.lr / plan.max_norm - 1) < BAND for each in mine.split(sizes)):
+        return ". Each tensor has moved by lr max_norm: is each clipped by its own norm? The limit is for all together"
+    if abs(mine.norm() / plan.lr / plan.max_norm - 1) < BAND and ratio > 1:
+        return ". They move by lr max_norm: a gradient that is shorter than max_norm stays as it is"
+    if abs(ratio + 1) < BAND:
+        return ", the wrong way: SGD subtracts lr times the gradient"
+    once = "the mean over them is divided once by their number"
+    counts = {
+        plan.ranks: f"There are {plan.ranks} ranks: {once}",
+        plan.microbatches: f"There are {plan.microbatches} microbatches on a rank: {once}",
+        plan.ranks * plan.microbatches: f"There are {plan.ranks * plan.microbatches} microbatches in all: {once}",
+        plan.scale: f"The scale is {plan.scale:g}: divide by it once, before clipping",
+    }
+    for count, what in counts.items():
+        if count > 1 and near(mine, ratio * its) and min(abs(ratio / count - 1), abs(ratio * count - 1)) < BAND:
+            return f". {what}"
+    return ""
 
 
 HALVES = (

@@ -70,6 +70,16 @@ def plant(parameters, rank, step, scale, planted):
         parameters[step % 2].grad.view(-1)[step % 3] = planted[rank]
 
 
+def norm_of(plan, step):
+    """Of all ranks' gradients in this step, unscaled."""
+    squares = 0.0
+    for rank in set(range(plan.ranks)) - {plan.idle}:
+        generator = torch.Generator().manual_seed(100 * step + rank)
+        parts = [torch.randn(shape, generator=generator) for shape in SHAPES]
+        squares += sum(float(part.square().sum()) for at, part in enumerate(parts) if (rank, at) != (1, UNUSED))
+    return math.sqrt(squares)
+
+
 def count_numbers(counts):
     """How many each call takes: 8 bytes may be two of them."""
     group = dist.group.WORLD

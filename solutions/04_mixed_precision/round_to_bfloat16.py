@@ -69,7 +69,17 @@ def example(arguments, mine, right, wrong):
     given = x.flatten().view(torch.int32)
     place = min(wrong, key=lambda i: abs((given[i].item() >> 23 & 0xFF) - 127))
     want = "any NaN" if right[place] == A_NAN else shown(right[place])
-    return f"x = {shown(given[place])} becomes {shown(mine[place])}, where {want} is right"
+    told = f"x = {shown(given[place])} becomes {shown(mine[place])}, where {want} is right"
+    if any(mine[i] & 0xFFFF and right[i] != A_NAN for i in wrong):
+        return f"{told}. Bits of the lower half are left: bf16 has the upper 16 alone"
+    upper = [(given[i] & 0xFFFF).item() for i in wrong]
+    if all(mine[i] == (given[i] & -0x10000) + 0x10000 for i in wrong):
+        least = "less than" if max(upper) < 0x8000 else "no more than"
+        return f"{told}. The upper half grows by 1, and what is cut off is {least} half"
+    if all(mine[i] == given[i] & -0x10000 for i in wrong):
+        most = "more than" if min(upper) > 0x8000 else "at least"
+        return f"{told}. The upper half stays as it is, and what is cut off is {most} half"
+    return told
 
 
 def shown(number):

@@ -17,7 +17,7 @@ from tinydist.rules import ranks_in_words
 from tinydist.tracing.record import SIZE_IS_OF_ALL, Issue
 
 from .chapter import HERE, SOLVED
-from .parts import INF, Plan, by_turns, train
+from .parts import INF, Plan, by_turns, norm_of, train
 
 NBYTES = 8  # one number
 SIZES = [(2, 24), (3, 18), (4, 12)]  # ranks, steps
@@ -91,9 +91,20 @@ def weights(plan, step, ranks, mine, its):
     if torch.equal(got, old):
         return f"in step {step} nothing is inf or NaN on any rank, and rank {rank} makes no step"
     ratio = ((got - old) / (want - start)).median().item()
+    norm, p = norm_of(plan, step - 1), plan.ranks
+    reasons = {
+        max(
+            1.0, norm / plan.max_norm
+        ): f": that far without clipping. The norm of all is {norm:.3g}, and max_norm {plan.max_norm:g}",
+        1 / p: f". There are {p} ranks: is max_norm, or the gradient, divided by their number?",
+        float(p): f". There are {p} ranks: is max_norm, or the gradient, multiplied by their number?",
+        p**0.5: f". That is the root of {p}, the number of ranks: squares are summed over them, and not averaged",
+        -1.0: ", the wrong way",
+    }
+    why = next((words for times, words in reasons.items() if times != 1 and abs(ratio / times - 1) < 1e-4), "")
     return (
         f"in step {step} rank {rank}'s weights are not those of a step with unscaled and clipped gradients: they move "
-        f"{ratio:.6g} times as far"
+        f"{ratio:.6g} times as far{why}"
     )
 
 
@@ -118,6 +129,26 @@ def number(what, plan, step, ranks, mine, its):
     return (
         f"after step {step} {what} of rank {rank} is {mine[step, rank]:g}, where {its[step, rank]:g} is right. In this "
         f"step {happened}; the window is {plan.window}, and good steps are counted since the scale last changed"
+        f"{growth(plan, step, rank, mine, its)}"
+    )
+
+
+def growth(plan, step, rank, mine, its):
+    """After how many good steps the scale grows here."""
+    good = plan.good_steps if step <= plan.window else 0
+    for earlier in range(1, step):
+        good = 0 if its[earlier, rank] != its[earlier - 1, rank] else good + 1
+    if mine[step, rank] == 2 * its[step, rank] and step - 1 not in plan.planted:
+        return f". Here it grows after {many(good + 1, 'good step')} since the last overflow or growth"
+    later = next(
+        (at - step for at in range(step + 1, step + 3) if mine.get((at, rank)) == 2 * mine[at - 1, rank]), None
+    )
+    if its[step, rank] == 2 * mine[step, rank] and later:
+        return (
+            f". Here it grows {many(later, 'step')} later: is this step counted, before it is compared with the window?"
+        )
+    return (
+        ". Here it does not grow in the step that fills the window" if its[step, rank] == 2 * mine[step, rank] else ""
     )
 
 

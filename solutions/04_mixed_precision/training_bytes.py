@@ -87,11 +87,22 @@ class Held(Target):
         number = {"fp32": 4, "bf16": 2, "8 bit": 1 + 4 / BLOCK}[recipe.moments]
         if self.purpose == "parameters" and recipe.master and same(off, 4):
             return ". The fp32 copies are the optimizer's: they are among its states"
+        if recipe.master and self.purpose != "optimizer states" and same(off, 4 - number_of(recipe.weights)):
+            return f". A number of {recipe.weights} has 2. 4 are those of the fp32 copies, which are the optimizer's"
+        if self.purpose == "gradients" and recipe.master and same(off, 4):
+            return ". The fp32 copies of the weights are no gradients: they are among the optimizer's states"
+        if self.purpose == "optimizer states" and recipe.moments == "8 bit" and abs(off) < 0.5:
+            right = (2 if recipe.optimizer == "Adam" else 1) * 4 / BLOCK
+            return f". The scales have {right + off:.4g} bytes per parameter here, and {right:.4g} are right"
         if self.purpose == "optimizer states" and recipe.moments == "8 bit" and same(off, -4 / BLOCK):
             return f". Each moment has scales of its own: Adam's two have 2 x 4 bytes for {BLOCK} parameters"
         if self.purpose == "optimizer states" and (same(off, number) or same(off, -number)):
             return ". It is off by one number: SGD remembers none of each parameter, momentum one, Adam two"
         return ""
+
+
+def number_of(name):
+    return {"fp32": 4, "bf16": 2, "fp16": 2}[name]
 
 
 def same(a, b):

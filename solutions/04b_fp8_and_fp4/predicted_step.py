@@ -31,13 +31,11 @@ class Steps(Values):
             return super().general(trial, right)
         if isclose(in_16, want_8, rel_tol=1e-6) and isclose(in_8, want_16, rel_tol=1e-6):
             return "They are the wrong way round: in 16 bits goes first"
-        if isclose(in_16, want_16, rel_tol=1e-6):
-            return "In 16 bits it is right. Look at the casts, and at which part is faster in 8 bits"
         matrices, tokens, _, _, rate, *_ = trial.case.arguments(0)
         flops = (in_16 - want_16) * rate / tokens / sum(outputs * inputs for outputs, inputs in matrices)
-        if flops and abs(flops - round(flops)) < 1e-6:
+        if abs(flops) > 0.5 and abs(flops - round(flops)) < 1e-6:
             return f"Your products have {6 + round(flops)} FLOPs for each token and each number of a matrix"
-        return "It is wrong in 16 bits already: the products, the optimizer or the rest"
+        return super().general(trial, right)
 
 
 @exercise(

@@ -3,6 +3,7 @@
 import torch
 
 from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.differences import close, simple
 
 from .chapter import HERE, SOLVED
 
@@ -52,6 +53,40 @@ NV = "(amax / 6 / tensor).to(torch.float8_e4m3fn).float() * tensor"
 UP = "torch.ceil(torch.log2(amax.double() / 6))"
 
 
+def of_blocks(trial, got, want, own, pick):
+    """The scales come first; then, what e2m1 each value is."""
+    (mine, scales), (right, right_scales) = trial.returned[0], quantize_blocks(*trial.case.arguments(0))
+    x, kind = trial.case.arguments(0)
+    if not close(scales, right_scales):
+        times = scales / right_scales
+        place = tuple((~torch.isclose(scales, right_scales, rtol=1e-4, atol=0)).nonzero()[0].tolist())
+        amax = x.unflatten(1, (-1, 16 if kind == "nv" else 32))[place].abs().max()
+        first = (
+            f"scale {', '.join(map(str, place))} is {scales[place]:.6g}, and the block's largest magnitude {amax:.6g}"
+        )
+        if not amax:
+            return f"{first}: a block of nothing but zeros has scale {right_scales[place]:g} in {kind}"
+        if times.isfinite().all() and close(times, times.flatten()[0].expand(times.shape)):
+            return f"the scales are {simple(times.flatten()[0].item())} times what is right, all of them: {first}"
+        return f"{first}: {amax / scales[place]:.4g} times as much, where 6 is to be about the largest"
+    block = x.shape[1] // scales.shape[1]
+    if close(mine * scales.repeat_interleave(block, 1), right):
+        return "the rounded values stand there: each is to be multiplied by the scale of its block"
+    inverse = torch.where(scales == 0, 0.0, 1 / scales).repeat_interleave(block, 1)
+    values, given = (mine * inverse).abs(), (x * inverse).abs()
+    place = tuple((~torch.isclose(mine, right, rtol=1e-4)).nonzero()[0].tolist())
+    grid = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    odd = (values[..., None] - grid).abs().amin(-1) > 1e-3
+    if odd.any():
+        return f"divided by its scale, {values[odd][0]:.6g} stands there, and that is no number of e2m1"
+    value, it = (each[place].item() for each in (values, given))
+    down = "rounded down" if value < it else "rounded up"
+    nearest = (right * inverse).abs()[place].item()
+    if close(value, nearest):
+        return "the magnitudes are right, and signs are not: the rounded value has the sign of what was rounded"
+    return f"divided by its scale, {it:.6g} is {down} to {value:.6g}, and {nearest:.6g} is the nearest"
+
+
 def of_ties(trial, got, want, own, pick):
     if not str(trial.case).endswith(": ties"):
         return None
@@ -72,7 +107,7 @@ def of_ties(trial, got, want, own, pick):
             "the numbers, and the scale of each block: for MX and for NV, also of zeros, of ties and of numbers of "
             "very unlike sizes",
             names=("the numbers", "the scales"),
-            explain=[of_ties],
+            explain=[of_ties, of_blocks],
         ),
     ],
     mistakes=[

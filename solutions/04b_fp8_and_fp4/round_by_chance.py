@@ -40,6 +40,28 @@ def beyond(trial, got, want, own, pick):
     return None
 
 
+def one_number(trial, got, want, own, pick):
+    """The first wrong number, with its part of the way and its chance."""
+    x, chance = (each.flatten() for each in trial.case.arguments(0))
+    place = int((got[0] != want[0]).flatten().nonzero()[0])
+    grid = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    given, mine = x[place].abs().clamp(max=6), got[0].flatten()[place]
+    told = f"{x[place]:.6g} becomes {mine:.6g}"
+    if not (grid == mine.abs()).any():
+        return f"{told}, and that is no number of e2m1"
+    if (grid == given).any():
+        return f"{told}, and {given:.6g} is a number of e2m1: it stays"
+    if mine * x[place] < 0:
+        return f"{told}: the sign changes"
+    low, high = grid[grid < given].max(), grid[grid > given].min()
+    part = (given - low) / (high - low)
+    if mine.abs() not in (low, high):
+        return f"{told}, and its neighbors are {low:g} and {high:g}"
+    goes = "smaller than that, so it goes up" if chance[place] < part else "not smaller, so it stays below"
+    way = f"In magnitude it is {part:.3g} of the way from {low:g} to {high:g}"
+    return f"{told}. {way}, and its chance {chance[place]:.3g} is {goes}"
+
+
 @exercise(
     title="Round to 4 bits by chance",
     minutes=20,
@@ -50,7 +72,7 @@ def beyond(trial, got, want, own, pick):
         Values(
             "one of the two neighbors in e2m1, of both signs: away from zero with the chance that makes the "
             "expectation exact, numbers of e2m1 unchanged, what is beyond 6 cut",
-            explain=[beyond],
+            explain=[beyond, one_number],
         ),
     ],
     mistakes=[

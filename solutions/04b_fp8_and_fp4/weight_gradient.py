@@ -2,7 +2,7 @@
 
 import torch
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Values, alone, as_many, exercise, mistake
 
 from .chapter import HERE, SOLVED
 
@@ -64,6 +64,12 @@ def test_cases():
     yield case("as many tokens as outputs and inputs", 32, 32, 32)
 
 
+def counts(trial):
+    yield len(trial.case.arguments(0)[0]), "tokens: the product sums over them, and takes no mean"
+    yield 4, "numbers in the root of 16: each row of the matrix has a length of 1"
+    yield 16, "tokens in a block: each row of the matrix has a length of 1"
+
+
 class Gradient(Values):
     def general(self, trial, right):
         return of_operands(*trial.arguments[0], right.arguments[0][4].given) or super().general(trial, right)
@@ -109,7 +115,10 @@ MIX = "(rows.unflatten(1, (-1, 16)) * signs) @ matrix"
     test_cases=test_cases,
     targets=[
         Own("not the library's", HERE, SOLVED),
-        Gradient("the gradient from operands of 4 bits, for 16 to 64 tokens, and with outliers in either operand"),
+        Gradient(
+            "the gradient from operands of 4 bits, for 16 to 64 tokens, and with outliers in either operand",
+            explain=[as_many(counts)],
+        ),
     ],
     mistakes=[
         mistake(

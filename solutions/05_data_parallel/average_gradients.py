@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 
 from tinydist.lab.author import Case, Collectives, Own, Values, Waits, also, exercise, mistake
+from tinydist.lab.differences import times, unchanged, weighed
 
 from .chapter import SOLVED
 
@@ -34,6 +35,15 @@ def gradients(answer, parameters, samples):
     return {name: each.grad for name, each in zip(SHAPES, parameters)}
 
 
+def by_rank(trial, got, want, own, pick):
+    own = [
+        next(each.grad if samples else torch.zeros_like(each) for each in parameters if each.shape == got[0].shape)
+        for parameters, samples in map(trial.case.arguments, range(trial.case.ranks))
+    ]
+    looks = (look(trial, got, want, own, pick) for look in (times, unchanged, weighed))
+    return next(filter(None, looks), None)
+
+
 UNWEIGHTED = "Each rank's mean counts the same here, whether of few samples or many: weight each rank by its samples"
 MINE, COUNT = "parameter.grad.flatten() * samples", " / flat[-1]"
 LAST = "    parts.append(torch.tensor([float(samples)]))  # the one number more: it is added up, too\n"
@@ -52,6 +62,7 @@ LAST = "    parts.append(torch.tensor([float(samples)]))  # the one number more:
             "the gradient of the mean over all ranks' samples, on every rank; 1, 2, 3, 4 and 8 ranks, 0 to 7 samples "
             "each",
             scratch=True,
+            explain=[by_rank],
         ),
         Collectives(
             "one all-reduce of all gradients and one number: S + 4 bytes in float32",

@@ -35,6 +35,80 @@ def averaged_at(counts, backward, nbytes, latency, bandwidth):
     return end
 
 
+def rules():
+    """By which somebody may choose."""
+    return {
+        "Each all-reduce pays the latency": by(latencies=0),
+        "An all-reduce takes latency + n / bandwidth: n bytes travel once here": by(often=2),
+        "All-reduces go one after the other: each waits for the one before": by(queue=False),
+        "Backward goes on while an all-reduce runs: neither waits for the other": by(blocks=True),
+        "Layers are listed in the order in which backward reaches them: the first of the list is ready first": by(
+            turned=True
+        ),
+        "The bytes are listed in the order in which backward reaches the layers, as the seconds are": by(
+            bytes_turned=True
+        ),
+        "An all-reduce starts when its bucket is full, and not when backward comes to it": by(early=True),
+        "The end of the last all-reduce counts, and not the seconds of all": by(last=False),
+        "An all-reduce starts as soon as its bucket is full, and not at the end of backward": by(late=True),
+    }
+
+
+def by(
+    latencies=1, often=1, queue=True, blocks=False, turned=False, bytes_turned=False, early=False, late=False, last=True
+):
+    def cost(counts, backward, nbytes, latency, bandwidth):
+        backward = backward[::-1] if turned else backward
+        nbytes = nbytes[::-1] if turned or bytes_turned else nbytes
+        now = end = layer = together = 0
+        for count in counts:
+            begun, takes = now, latencies * latency + often * sum(nbytes[layer : layer + count]) / bandwidth
+            now = (max(now, end) if blocks else now) + sum(backward[layer : layer + count])
+            full = begun if early else sum(backward) if late else now
+            end = max(full, end) + takes if queue else max(full + takes, end)
+            together += takes
+            layer += count
+        return end if last else together
+
+    return cost
+
+
+class Buckets(Values):
+    """Of several that are equally good any will do."""
+
+    def seen(self, trial):
+        found = super().seen(trial)
+        return found and {place: each for place, each in found.items() if place[1] != "the buckets"}
+
+    def general(self, trial, right):
+        """By which rule these are the best, in all cases."""
+        chosen = []
+        for case in test_cases():
+            run = trial.again(watched=True, arguments=case.arguments)
+            if run.error:
+                return ""
+            chosen.append((list(map(int, run.returned[0][1].split(", "))), case.arguments(0)))
+        for words, cost in rules().items():
+            chance = 1.0  # that another choice would be as good
+            for mine, given in chosen:
+                costs = sorted(cost(counts, *given) for counts in cuts(len(given[0])))
+                if cost(mine, *given) > costs[0] * (1 + 1e-9):
+                    break
+                chance *= sum(each <= costs[0] * (1 + 1e-9) for each in costs) / len(costs)
+            else:
+                if chance < 0.01:
+                    return words
+        return ""
+
+
+def cuts(layers):
+    for bits in range(2 ** (layers - 1)):
+        counts = [1]
+        for place in range(layers - 1):
+            counts = [*counts, 1] if bits >> place & 1 else [*counts[:-1], counts[-1] + 1]
+        yield counts
+
+
 def seconds(answer, backward, nbytes, latency, bandwidth):
     counts = answer(backward, nbytes, latency, bandwidth)
     whole = isinstance(counts, list | tuple) and all(type(each) is int and each > 0 for each in counts)
@@ -43,7 +117,7 @@ def seconds(answer, backward, nbytes, latency, bandwidth):
             f"it returned {counts!r}, where a list of integers >= 1 is right, the layers of each bucket: together "
             f"{len(backward)}"
         )
-    return averaged_at(counts, backward, nbytes, latency, bandwidth)
+    return averaged_at(counts, backward, nbytes, latency, bandwidth), ", ".join(map(str, counts))
 
 
 START = "max(now, end) + latency"
@@ -57,9 +131,10 @@ START = "max(now, end) + latency"
     program=seconds,
     targets=[
         Own("it computes, and runs no wrapper", "compute it, from the seconds and bytes that you are given", SOLVED),
-        Values(
+        Buckets(
             "the seconds until the last gradient is averaged, with the buckets that you return: as few as any buckets "
-            "take. 1 to 10 layers, equal and unequal; networks slower and faster than backward"
+            "take. 1 to 10 layers, equal and unequal; networks slower and faster than backward",
+            names=("the result", "the buckets"),
         ),
     ],
     mistakes=[

@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from tinydist.lab.author import Case, Collectives, Own, Part, Waits, Wrong, also, exercise, mistake
+from tinydist.lab.differences import close
 
 from .chapter import SOLVED, build
 
@@ -84,8 +85,92 @@ def one_epoch_more(trial, got, want, own, pick):
             loader.sampler.set_epoch(epoch + 1)
             order += loader.sampler
         if mine.tolist() != order:
-            return None
+            return one_order(trial, got)
     return "These are the samples of epochs 1, 2 and so on. Epochs count from 0, as range counts"
+
+
+def one_order(trial, got):
+    for number in range(4):
+        orders = []
+        for _, loader, epochs in map(trial.case.arguments, range(trial.case.ranks)):
+            loader.sampler.set_epoch(number)
+            orders.append(list(loader.sampler) * epochs)
+        if all(mine.tolist() == order for mine, order in zip(got, orders)):
+            return f"All epochs have the order of epoch {number}: the sampler is to be told the number of each"
+    return None
+
+
+def one_process(trial, rate=0.1, divisor=1.0, zero=True, first=0):
+    """The weights and losses of one process that has all ranks' batches, and does something otherwise."""
+    given = [trial.case.arguments(rank) for rank in range(trial.case.ranks)]
+    model, p, losses = given[0][0], len(given), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for epoch in range(given[0][2]):
+        for _, loader, _ in given:
+            loader.sampler.set_epoch(epoch + first)
+        losses.append([])
+        for batches in zip(*(loader for _, loader, _ in given)):
+            if zero:
+                optimizer.zero_grad()
+            each = [F.mse_loss(model(inputs), targets) for inputs, targets in batches]
+            (sum(each) / p / divisor).backward()
+            optimizer.step()
+            losses[-1].append(torch.stack(each).detach())
+    return dict(model.named_parameters()), losses
+
+
+def begun_elsewhere(trial, got, want, own, pick):
+    """Whose numbers these are."""
+    models = [trial.case.arguments(rank)[0] for rank in range(trial.case.ranks)]
+    names = [name for name, each in models[0].state_dict().items() if close(each, want[0])]
+    for name in names:
+        all_of_it = [model.state_dict()[name] for model in models]
+        if all(close(mine, sum(all_of_it) / len(models)) for mine in got):
+            return "These are the means of what the ranks begin with. All take what rank 0 has"
+        for rank, each in enumerate(all_of_it):
+            if rank and all(close(mine, each) for mine in got):
+                return f"All begin with what rank {rank} has, where it should be what rank 0 has"
+    return None
+
+
+def trained_otherwise(trial, got, want, own, pick):
+    p = trial.case.ranks
+    ways = {
+        "The gradients of earlier steps are still there: zero_grad before each backward": dict(zero=False),
+        f"Steps are {p} times as long: the gradients are the sum over the ranks, or the rate is larger": dict(
+            rate=0.1 * p
+        ),
+        f"Steps are {p} times too short: the mean over the ranks is divided by their number twice": dict(divisor=p),
+        f"The sum over the ranks is divided by 2, and there are {p}": dict(divisor=2 / p),
+    }
+    for words, how in ways.items():
+        for each in one_process(trial, **how)[0].values():
+            if each.shape == want[0].shape and all(close(mine, each.detach()) for mine in got):
+                return words
+    return None
+
+
+def another_loss(trial, got, want, own, pick):
+    _, losses = one_process(trial)
+    ends, whole = torch.stack(losses[-1]), torch.cat([torch.stack(each) for each in losses])
+    ways = {
+        "It is the mean over all steps of the last epoch, where the loss of the last step is asked for": ends.mean(),
+        "It is the sum over the steps of the last epoch, where the loss of the last step is asked for": ends.mean(
+            1
+        ).sum(),
+        "It is the mean over all steps, where the loss of the last step is asked for": whole.mean(),
+        "It is the loss of the first step, where that of the last one is asked for": whole[0].mean(),
+        "It is the first loss of the last epoch, where that of the last step is asked for": ends[0].mean(),
+        "It is the last loss of the first epoch, where that of the last one is asked for": losses[0][-1].mean(),
+        "It is divided by the number of steps as well": ends[-1].mean() / len(ends),
+        "It is divided by the number of epochs as well": ends[-1].mean() / len(losses),
+        "It is the largest of the ranks' losses, where their mean is asked for": ends[-1].max(),
+        "It is the smallest of the ranks' losses, where their mean is asked for": ends[-1].min(),
+    }
+    ways |= {
+        f"It is rank {rank}'s loss, where the mean of all is asked for": each for rank, each in enumerate(ends[-1])
+    }
+    return next((words for words, each in ways.items() if all(close(mine, each) for mine in got)), None)
 
 
 class StateAndGradients(Collectives):
@@ -124,7 +209,13 @@ LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, bu
     targets=[
         Own("neither tinydist.data_parallel nor torch's DDP", "use the collectives of torch.distributed", SOLVED),
         Waits("whatever is started is waited for"),
-        Part("parameters", "the parameters at the start", "all ranks begin with those of rank 0", scratch=True),
+        Part(
+            "parameters",
+            "the parameters at the start",
+            "all ranks begin with those of rank 0",
+            explain=[begun_elsewhere],
+            scratch=True,
+        ),
         Part("buffers", "the buffers at the start", "all ranks begin with those of rank 0", scratch=True),
         Part(
             "epochs",
@@ -133,8 +224,20 @@ LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, bu
             explain=[one_epoch_more],
             scratch=True,
         ),
-        Part("values", "at the end", "weights as in one process, on every rank; 1, 2, 3 and 4 ranks", scratch=True),
-        Part("loss", "the loss", "each rank returns the mean of all ranks' last losses", scratch=True),
+        Part(
+            "values",
+            "at the end",
+            "weights as in one process, on every rank; 1, 2, 3 and 4 ranks",
+            explain=[trained_otherwise],
+            scratch=True,
+        ),
+        Part(
+            "loss",
+            "the loss",
+            "each rank returns the mean of all ranks' last losses",
+            explain=[another_loss],
+            scratch=True,
+        ),
         StateAndGradients("the state is sent once, the gradients in each step", name="bytes"),
     ],
     mistakes=[
@@ -170,7 +273,7 @@ LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, bu
             "            optimizer.step()\n" + SET,
         ),
         mistake(
-            "Steps are too long by the number of ranks: gradients are added up, and not averaged",
+            "Steps are too long by the number of ranks: gradients are added up, and not averaged (or lr is larger)",
             "parameter.grad /= p",
             "pass",
         ),
@@ -190,7 +293,16 @@ LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, bu
             dist.all_reduce(flat)
             for each, part in zip(model.parameters(), flat.split([each.numel() for each in model.parameters()])):
                 each.grad.copy_(part.view_as(each) / p)""",
-        )
+        ),
+        also(  # each takes its own step, and the weights are averaged, which for SGD is the same
+            EACH + "\n            optimizer.step()\n",
+            """            optimizer.step()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    dist.all_reduce(parameter)
+                    parameter /= p
+""",
+        ),
     ],
     hints=[
         "Run check and read the report of the deadlock: which rank waits, in which line, and what have the others "

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tinydist.data_parallel import DDP
-from tinydist.lab.author import Case, Collectives, Memory, Own, Values, Waits, Wrong, also, exercise, mistake
+from tinydist.lab.author import Case, Collectives, Memory, Own, Values, Waits, Wrong, also, as_many, exercise, mistake
 
 from .chapter import TORCHS, build, gradients
 
@@ -52,6 +52,14 @@ def train(answer, module, rows):
     return found
 
 
+def counts(trial):
+    rows = trial.case.arguments(0)[1]
+    yield WIDTH, "numbers in a row of the outputs: mse_loss is a mean over rows and over these"
+    yield sum(rows), "rows in the step: is each loss weighted by its part of them?"
+    yield sum(rows) / max(rows), "times the rows of the largest microbatch in all rows: divide by these"
+    yield sum(rows) / len(rows), "rows in a microbatch, on average"
+
+
 class Reductions(Collectives):
     """What making the ddp takes does not count."""
 
@@ -79,6 +87,7 @@ ALONE = "Each rank has gradients of its own: nothing was reduced. The last micro
             "the gradients of one batch of all rows of all ranks; 1, 3 and 4 microbatches, of equal and of different "
             "sizes; 1, 2, 3 and 4 ranks",
             scratch=True,
+            explain=[as_many(counts)],
         ),
         Reductions("one in each step", "one in each step", name="reductions"),
         Memory("activations of one microbatch at a time: its backward comes before the next one's forward", slack=ONE),

@@ -41,6 +41,54 @@ def test_cases():
     yield case("a deadline that is kept to the moment", 16, 4, 0.5, 0.03125, 0.125, tree(0.0, 0.0))
 
 
+def ways():
+    """What somebody may take otherwise."""
+    return {
+        "Backward takes twice as long as forward": planned(computing=2, hides=1),
+        "Forward and backward take 3 times forward for each sequence of the share": planned(computing=2),
+        "The all-reduce hides behind backward, which takes twice as long as forward": planned(hides=1),
+        "Gradients are accumulated, and reduced once: not once for each microbatch": planned(often=True),
+        "The optimizer is not shared: it takes as long on each GPU": planned(shared=True),
+        "The share of a GPU is microbatch x accumulation, whole numbers": planned(uneven=True),
+        "Any number of GPUs that divides the batch may do, and not powers of two alone": planned(powers=True),
+        "There may be as many GPUs as sequences": planned(most=lambda batch: batch - 1),
+        "There may be as many GPUs as sequences, and not only half as many": planned(most=lambda batch: batch // 2),
+        "A microbatch may have `fits` sequences": planned(fewer=1),
+        "It is the fewest GPUs that are asked for": planned(fewest=False),
+        "Gradients may be accumulated: the microbatch need not be the whole share": planned(whole=True),
+        "The optimizer comes after the all-reduce, and does not hide it": planned(beside=True),
+    }
+
+
+def planned(
+    computing=3,
+    hides=2,
+    often=0,
+    shared=0,
+    uneven=0,
+    powers=0,
+    most=lambda batch: batch,
+    fewer=0,
+    fewest=1,
+    whole=0,
+    beside=0,
+):
+    def way(batch, fits, deadline, forward, optimizer, all_reduce):
+        for gpus in range(1, most(batch) + 1) if fewest else range(most(batch), 0, -1):
+            share = batch // gpus
+            for size in range(min(fits - fewer, share), 0, -1):
+                if batch % gpus or (share % size and not uneven) or (powers and gpus & (gpus - 1)):
+                    continue
+                waiting = max(0.0, (share // size if often else 1) * all_reduce(gpus) - hides * forward * size)
+                after = optimizer / (gpus if shared else 1)
+                seconds = computing * forward * share + (max(waiting, after) if beside else waiting + after)
+                if seconds <= deadline and not (whole and size < share):
+                    return gpus, size, share // size
+        return 0, 0, 0
+
+    return way
+
+
 COMPUTING, LAST = "3 * forward * share", "2 * forward * microbatch"
 ROOM = "range(min(fits, share), 0, -1)"
 
@@ -56,6 +104,7 @@ ROOM = "range(min(fits, share), 0, -1)"
             "the fewest GPUs, and with these the largest microbatch; batches of 8 to 240 sequences, trees and rings; "
             "(0, 0, 0) where no split is in time",
             names=("the number of GPUs", "the microbatch", "the accumulation"),
+            ways=ways(),
         ),
     ],
     mistakes=[

@@ -3,7 +3,7 @@
 from .cases import Case, Ended, alone, turned
 from .communication_targets import Bytes, Collectives, Messages, Own, Waits
 from .costs import Flops, Memory, Seconds
-from .differences import contributions, unchanged
+from .differences import as_many, contributions, unchanged, weighed
 from .errors import Wrong
 from .exercise import also, exercise, mistake
 from .leaves import kind

@@ -88,6 +88,7 @@ class Trial:
         self.program, self.case = program, case
         how = {"observe": observe, **case.how}
         self.run = self.error = None
+        self.elsewhere = {}  # case -> the same program there
         self.arguments, self.returned, self.given = (), (), [0] * case.ranks
         self.tracers = [Tracer(listen, counted=how["observe"] is True) for _ in range(case.ranks)] if watched else []
         printed = io.StringIO()

@@ -126,46 +126,114 @@ def times(trial, got, want, own, pick):
         )
     if p > 1 and all(close(mine, right * p) for mine, right in zip(got, want)):
         return f"the result is {p} times too large, and there are as many ranks: not divided, or added {p} times?"
+    if p > 1 and all(each is not None and each.shape == got[0].shape for each in own):
+        row = torch.stack([each.double() for each in own])
+        for word, each in (("largest", row.amax(0)), ("smallest", row.amin(0))):
+            if not close(each, want[0].double()) and all(close(mine.double(), each) for mine in got):
+                return f"it is the {word} of what the ranks have, number by number"
     if p > 1 and not any(map(any, trial.run.traffic)):
         return f"nobody sent anything. {SHARED}"
     return None
 
 
 def misplaced(trial, got, want, own, pick):
-    if all(close(mine.flatten().sort().values, right.flatten().sort().values) for mine, right in zip(got, want)):
-        return "the numbers are right, but in wrong places"
-    return None
+    """Numbers that belong elsewhere; not such as are there twice."""
+    rank = next(rank for rank, mine in enumerate(got) if not close(mine, want[rank]))
+    wrong = ~torch.isclose(got[rank].double(), want[rank].double(), rtol=1e-4, atol=ATOL)
+    row = torch.cat([each.flatten() for each in want]).double()
+    same = torch.isclose(got[rank][wrong].double()[: 10**7 // len(row), None], row, rtol=1e-6, atol=0)
+    if not len(row.unique()) > 2 or not same.any(1).all():
+        return None
+    at, place = int(same[0].nonzero()[0]), ", ".join(map(str, wrong.nonzero()[0].tolist()))
+    owner = next(other for other in range(len(want)) if at < sum(each.numel() for each in want[: other + 1]))
+    at -= sum(each.numel() for each in want[:owner])
+    there = ", ".join(str(int(each)) for each in torch.unravel_index(torch.tensor(at), want[owner].shape))
+    whose = "" if trial.case.ranks == 1 or owner == rank else f" of rank {owner}'s"
+    return f"the numbers are right, but in wrong places: at position {place} stands that of position {there}{whose}"
+
+
+def as_many(counts):
+    """``counts(trial)``: (count, what there are so many of). It is as many times too large, or too small."""
+
+    def look(trial, got, want, own, pick):
+        for count, what in counts(trial):
+            for times, how in ((count, "large"), (1 / count, "small")):
+                if count != 1 and all(close(mine, right * times) for mine, right in zip(got, want)):
+                    return f"It is {simple(count)} times too {how}, as many as there are {what}"
+        return None
+
+    return look
+
+
+def weighed(trial, got, want, own, pick):
+    """How much each rank's numbers count, where all are added up with weights."""
+    given, p = torch.stack([each.flatten().double() for each in own], 1), trial.case.ranks
+    rank = next(rank for rank, mine in enumerate(got) if not close(mine, want[rank]))
+    if p == 1 or torch.linalg.matrix_rank(given) < p or len(given) == p:
+        return None
+    has, right = (torch.linalg.lstsq(given, each[rank].flatten().double()[:, None]).solution for each in (got, want))
+    if not all(close((given @ w).flatten(), each[rank].flatten()) for w, each in ((has, got), (right, want))):
+        return None
+    mine, its = (", ".join(simple(round(each, 5) + 0.0) for each in w.flatten().tolist()) for w in (has, right))
+    return f"on rank {rank} what ranks 0 to {p - 1} have counts {mine} times, where {its} is right"
 
 
 # What can be said where no reason is found.
 
 
 def unlike(got, want):
-    """Who has the same, where all should."""
+    """Who has the same, where all should; or how many times as much each has."""
+    if not all(close(each, want[0]) for each in want):
+        return ""
     groups = []
     for rank, each in enumerate(got):
         same = next((group for group in groups if close(got[group[0]], each)), None)
         groups.append([rank]) if same is None else same.append(rank)
-    if len(groups) == 1 or not all(close(each, want[0]) for each in want):
+    if len(groups) == 1:
         return ""
+    for others, what in [(want, "what is right"), (got[:1] * len(got), "what rank 0 has")]:
+        many = [multiple(mine, other) for mine, other in zip(got, others)]
+        if None not in many and want[0].numel() > 1:
+            each = ", ".join(f"rank {rank} has {simple(times)}" for rank, times in enumerate(many) if times != 1)
+            return (
+                f"All ranks should have the same. In multiples of {what}, {each}: by what of its own does each rank "
+                "multiply or divide?"
+            )
     if len(groups) == len(got):
         return "All ranks should have the same, and each has something else"
     return f"All ranks should have the same. Only these agree with one another: {', '.join(map(str, groups))}"
 
 
-def ratio(got, want):
+def multiple(mine, its):
+    """How many times as much, if all numbers have the same ratio."""
+    mine, its = (torch.as_tensor(each).double().flatten() for each in (mine, its))
+    if mine.shape != its.shape or not its.norm() or not (mine.isfinite() & its.isfinite()).all():
+        return None
+    times = float(mine @ its / (its @ its))
+    return round(times, 6) if times and close(mine, times * its) else None
+
+
+def simple(times):
+    """1/3, or 0.123."""
+    near = Fraction(times).limit_denominator(16)
+    return str(near) if abs(near - times) < 1e-5 * abs(times) else f"{times:.4g}"
+
+
+def ratio(got, want, ranks=1):
     """Of numbers that are all so many times too large, or too small, or squared."""
     mine, its = (torch.cat([torch.as_tensor(each).double().flatten() for each in them]) for them in (got, want))
-    if mine.shape != its.shape or not all(0 < each.norm() < torch.inf for each in (mine, its)):
+    times = multiple(mine, its)
+    if times == -1:
+        return "All of it has the wrong sign"
+    near = times and Fraction(abs(times)).limit_denominator(9)
+    if times is None or (len(its.unique()) == 1 and abs(near - abs(times)) > 1e-5):  # one number has any ratio
+        return "It is the square of what is right" if mine.shape == its.shape and close(mine, its.square()) else ""
+    many, how = (times, "large") if times > 1 else (1 / times, "small")
+    if many < 1:
         return ""
-    for large, small, how in [(mine, its, "large"), (its, mine, "small")]:
-        many = float(large.norm() / small.norm())
-        simple = float(Fraction(many).limit_denominator(9))
-        if simple > 1 and abs(many - simple) < 1e-4 and close(large, small * simple):
-            return f"All of it is {simple:.6g} times too {how}"
-    if close(mine, its.square()):
-        return "It is the square of what is right"
-    return "All of it has the wrong sign" if close(mine, -its) else ""
+    as_many = ", and there are as many ranks" if many == ranks else ""
+    as_many += f", as if {ranks} ranks were 2" if 2 * many == ranks and ranks % 2 else ""
+    return f"All of it is {simple(many)} times too {how}{as_many}"
 
 
 # The same of a sum over the ranks. To find which ranks contribute to a wrong sum, it runs once per rank, with that

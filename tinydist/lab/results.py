@@ -4,10 +4,13 @@ Floating-point sums may be taken in a different order, so results may differ by 
 """
 
 import inspect
+from contextlib import suppress
 from types import SimpleNamespace
 
 import torch
 
+from .cases import Alone
+from .dependence import Worlds, finite
 from .differences import (
     close,
     difference,
@@ -31,12 +34,14 @@ class Values(Target):
     """``names``: of the things that a tuple holds. ``scratch``: the answer may overwrite its arguments.
     ``explain``: functions that look at a whole wrong result, and give the reason if they know it (differences.py).
     ``tell``: are right numbers told? Not those that the task is to predict. ``whole``: a mistake is told only if it
-    gives the same in all places, where one small number is soon the same by chance."""
+    gives the same in all places, where one small number is soon the same by chance. ``ways``: words -> what somebody
+    may compute instead, of a case's arguments: told if it is the same in all cases."""
 
     name, decides = "values", True
 
-    def __init__(self, holds, names=(), scratch=False, explain=(), tell=True, whole=False):
+    def __init__(self, holds, names=(), scratch=False, explain=(), tell=True, whole=False, ways=()):
         super().__init__(holds)
+        self.ways = dict(ways)
         self.names, self.scratch, self.explain, self.tell, self.whole = names, scratch, explain, tell, whole
         self.in_place = None  # does the reference write into its arguments? It is known when it has run
 
@@ -104,6 +109,18 @@ class Values(Target):
         word = isinstance(mine[first], str)  # one of a few: many mistakes lead to it
         return int(not word and close(mine[first], other[first]))
 
+    def elsewhere(self, exercise, trial, mistake):
+        """Without ranks all cases are looked at: one number, and one word, are soon the same by chance."""
+        agree = []
+        for case in exercise.cases if isinstance(trial.case, Alone) else ():
+            runs = there(trial, case), exercise.run(case, mistake), exercise.right(case)
+            mine, other, its = map(self.seen, runs)
+            if mine is None and other is None:
+                continue
+            if not mine or not other or not same(mine, its) or not same(other, its):
+                agree.append(bool(mine and other) and same(mine, other))
+        return sum(agree) / len(agree) if agree else 1
+
     def telling(self, seen):
         return any(isinstance(each, float | torch.Tensor) for each in seen.values())
 
@@ -118,9 +135,8 @@ class Values(Target):
         wrong = {place for place in its if not close(mine[place], its[place])}
         tensors = all(isinstance(each, torch.Tensor) for each in (*mine.values(), *its.values()))
         if not wrong or not tensors:
-            first = next((place for place in its if place in wrong), None)
-            return factor(mine[first], its[first]) if first and self.tell else ""
-        path = min(wrong)[1]
+            return ""
+        path = next(place for place in its if place in wrong)[1]
         judged = sorted(rank for rank, each in its if each == path)
         got, want = ([each[rank, path] for rank in judged] for each in (mine, its))
         if judged != list(range(trial.case.ranks)) or any(a.shape != b.shape for a, b in zip(got, want)):
@@ -137,13 +153,34 @@ class Values(Target):
         looks = (look(trial, got, want, own, pick) for look in (left_open, whose, *self.explain, times, misplaced))
         return next(filter(None, looks), "")
 
-    def known(self, trial, right):
+    def known(self, exercise, trial, right):
         mine, its = self.seen(trial), self.seen(right) or {}
+        for words, way in self.ways.items():
+            runs = ((there(trial, case), case.arguments(0)) for case in exercise.cases)
+            with suppress(ArithmeticError, LookupError, ValueError):
+                if all(not run.error and same(leaves(run.returned[0]), leaves(way(*given))) for run, given in runs):
+                    return words
+        if isinstance(trial.case, Alone):
+            place = next((each for each in its if not close(mine[each], its[each]) and finite(its[each])), None)
+            reason = Worlds(exercise, trial, place and place[1], self.names).reason()
+            if reason:
+                return reason
         path = next((path for rank, path in its if not close(mine[rank, path], its[rank, path], trial.case.rtol)), None)
         got, want = ([each[place] for place in its if place[1] == path] for each in (mine, its))
         if not self.tell or not want or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
             return ""
-        return unlike(got, want) or ratio(got, want)
+        return unlike(got, want) or ratio(got, want, trial.case.ranks)
+
+
+def there(trial, case):
+    """The same program in another case."""
+    if case not in trial.elsewhere:
+        trial.elsewhere[case] = trial.again(watched=True, arguments=case.arguments)
+    return trial.elsewhere[case]
+
+
+def same(mine, its):
+    return mine.keys() == its.keys() and all(close(mine[place], its[place]) for place in its)
 
 
 class Part(Values):
@@ -161,13 +198,3 @@ class Part(Values):
 def things(names, mine, its):
     """(name, what is there, what is right), where a tuple has as many things as it should."""
     return zip(names, mine, its) if kind_of(mine) == kind_of(its) == f"{len(names)} things" else ()
-
-
-def factor(mine, its):
-    """Of a number that is so many times too large or too small: in another unit, or without something that counts so
-    often. Small counts are it by chance."""
-    if all(type(each) is float or (type(each) is int and each >= 100) for each in (mine, its)) and min(mine, its) > 0:
-        for times, wrong in [(mine / its, "large"), (its / mine, "small")]:
-            if 1.5 < times < 1e12 and abs(times - round(times)) < 1e-5:
-                return f"It is {round(times):,} times too {wrong}"
-    return ""

@@ -55,29 +55,39 @@ class Target:
             raise
         except Wrong as wrong:
             found = self.mistaken(exercise, trial, right, earlier)
-            reason = found.get(2) or self.general(trial, right) or found.get(1) or found.get(0)
-            reason = reason or self.known(trial, right)
+            reason = found.get(2) or self.general(trial, right) or found.get(1)
+            if not reason and trial.case.ranks > 1:
+                reason = found.get(0)
+            reason = reason or self.known(exercise, trial, right) or found.get(0)
             raise Wrong(because(reason, str(wrong)), wrong.picture) from None
 
     def mistaken(self, exercise, trial, right, earlier=()):
         """How alike -> the words of the first mistake that gives the same, and gets as far. 0: of one that would have
         shown in an earlier world."""
-        mine, its, found = self.seen(trial), self.seen(right), {}
+        mine, its, found, likest = self.seen(trial), self.seen(right), {}, 0
         for mistake in exercise.suspects if mine is not None else ():
             run = exercise.run(trial.case, mistake)
             if run.error is not None and not self.of_errors:
                 continue
             other, before = self.seen(run), exercise.before(self)
             how = 0 if other is None else self.alike(mine, other, its)
-            if not how or how in found or not self.hold(before, exercise, mistake, [trial.case]):
+            share = self.elsewhere(exercise, trial, mistake) if how == 2 else 1
+            how = how if share == 1 else int(share > likest)
+            if not how or (how in found and share == 1) or not self.hold(before, exercise, mistake, [trial.case]):
                 continue
             if not self.hold([Ends(), *exercise.early, *before, self], exercise, mistake, earlier):
                 how = 0
-            if how or self.telling(mine):
+            if how and share < 1:
+                found[how], likest = mistake.words, share
+            elif how or self.telling(mine):
                 found.setdefault(how, mistake.words)
             if how == 2:
                 break
         return found
+
+    def elsewhere(self, exercise, trial, mistake):
+        """In which part of the other cases they are alike, too."""
+        return 1
 
     def telling(self, seen):
         """Could another mistake hardly lead to the same?"""
@@ -99,7 +109,7 @@ class Target:
         """A reason that holds for any exercise."""
         return ""
 
-    def known(self, trial, right):
+    def known(self, exercise, trial, right):
         """Where no reason is found: what can be said besides the numbers."""
         return ""
 

@@ -76,7 +76,7 @@ def powers_of_two(*arguments):
     return 2 ** (solved("most_devices")(*arguments).bit_length() - 1)
 
 
-@wrong("most_devices", "values", "With H100s on NVLink: the result is 317")
+@wrong("most_devices", "values", "It is one less than is right")
 def one_less(*arguments):
     return solved("most_devices")(*arguments) - 1
 

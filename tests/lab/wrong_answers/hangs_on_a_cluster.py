@@ -105,7 +105,7 @@ def the_rank_for_which_most_wait(members, records):
     return [votes.index(max(votes))]
 
 
-@wrong("where_it_began", "values", "Count the calls in the group in which the rank waits")
+@wrong("where_it_began", "values", "It waits for rank 1, and nobody waits for it")
 def who_has_called_least(members, records):
     fewest = min(map(len, records))
     return [rank for rank, calls in enumerate(records) if len(calls) == fewest]

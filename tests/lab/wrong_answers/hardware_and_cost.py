@@ -64,6 +64,6 @@ def arithmetic_alone(batch, sequence, width, heads, gpus, shares_tokens, compute
     return products, others * 1e30 / memory, messages
 
 
-@wrong("layer_seconds", "values", "It is 1,000 times too large")
+@wrong("layer_seconds", "values", "It is 1,000 times what is right")
 def milliseconds(*arguments):
     return tuple(1e3 * seconds for seconds in solved("layer_seconds")(*arguments))

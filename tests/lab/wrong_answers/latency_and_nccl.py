@@ -67,7 +67,7 @@ def by_the_model_of_the_library(nbytes, per_node, nodes, protocols):
     return "LL", nccl.a100_pod(nodes).seconds(nbytes, "ring", "LL")
 
 
-@wrong("choose_protocol", "values", "With 8 bytes on 8 A100: the number of seconds")
+@wrong("choose_protocol", "values", "By LL: the bytes are missing")
 def by_latency_alone(nbytes, per_node, nodes, protocols):
     return solved("choose_protocol")(0, per_node, nodes, protocols)
 
@@ -97,6 +97,6 @@ def two_nodes_like_all_others(nbytes, per_node, nodes, nvlink, cards, ways):
     return solved("choose_algorithm", "if nodes == 2:", "if False:")(nbytes, per_node, nodes, nvlink, cards, ways)
 
 
-@wrong("choose_algorithm", "values", "300 MB on 2 x 8 A100: the algorithm is 'ring'")
+@wrong("choose_algorithm", "values", "the wires between are missing")
 def by_latency_and_the_wire_inside(nbytes, per_node, nodes, nvlink, cards, ways):
     return solved("choose_algorithm")(nbytes, per_node, nodes, nvlink, 1e15, ways)

@@ -53,7 +53,7 @@ def always_infiniband(*arguments):
     return "IB", seconds
 
 
-@wrong("wire_time", "values", "times too small")
+@wrong("wire_time", "values", "what it lacks grows as")
 def by_the_number_of_nodes(*arguments):
     return solved("wire_time", "2 * (ranks - 1) / ranks", "2 * (ranks // per_node - 1) / (ranks // per_node)")(
         *arguments
