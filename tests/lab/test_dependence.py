@@ -4,7 +4,7 @@ import pytest
 
 from tinydist.lab.exercise import mistake
 from tinydist.lab.judging import judge
-from tinydist.lab.registry import of_name
+from tinydist.syllabus.registry import of_name
 
 EDITS = [
     ("flops_per_token", "It lacks: 3 `layers` `width` `sequence`", "2 * 2 * sequence / 2", "2 * sequence / 2"),
