@@ -2,7 +2,8 @@
 
 import torch
 
-from tinydist.lab.author import Flops, Wrong
+from tinydist.lab.author import Flops, Values, Wrong, mistake
+from tinydist.lab.differences import close
 
 ORDER = ["merge_states", "padded_or_packed", "flash_row", "flash_column", "mended_flash"]
 
@@ -79,3 +80,26 @@ class Visits(Flops):
                 f"{max(its):,}. Then they grow with the length, which is what tiles are to avoid: take tile after tile"
             )
         super().judge(exercise, trial, right)
+
+
+class Varied(Values):
+    """A result is compared with ``variants`` of the solution's, too, each (words, old text, new text, ...). A word or a
+    small number is soon the same by chance: there a variant has to agree in all cases."""
+
+    def __init__(self, *what, variants=(), **how):
+        super().__init__(*what, **how)
+        self.variants = [mistake(*each) for each in variants]
+
+    def mistaken(self, exercise, trial, right, earlier=()):
+        here = [each for each in (*exercise.mistakes, *self.variants) if self.gives(exercise, each, trial)]
+        others = [type(trial)(trial.program, case) for case in exercise.cases] if here else []
+        found = [each for each in here if all(self.gives(exercise, each, other) for other in others)]
+        if not found and any(isinstance(each, float | torch.Tensor) for each in self.seen(trial).values()):
+            found = here
+        return {2: found[0].words} if found else super().mistaken(exercise, trial, right, earlier)
+
+    def gives(self, exercise, mistake, trial):
+        mine, other = self.seen(trial), self.seen(exercise.run(trial.case, mistake))
+        return (
+            None not in (mine, other) and mine.keys() == other.keys() and all(close(mine[at], other[at]) for at in mine)
+        )

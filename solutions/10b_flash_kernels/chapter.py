@@ -1,4 +1,9 @@
-"""What the exercises of this chapter share: their order and their notebook's beginning."""
+"""What the exercises of this chapter share: their order and their notebook's beginning; results with variants."""
+
+import torch
+
+from tinydist.lab.author import Values, mistake
+from tinydist.lab.differences import close
 
 ORDER = ["flash_kernel", "choose_tile", "time_of_versions", "first_backend"]
 
@@ -36,3 +41,26 @@ except ImportError:  # the check of flash_kernel will say that it is skipped
 
 SOLVED = ("tinydist.attention",)
 BY_HAND = "here it is for you to do"
+
+
+class Varied(Values):
+    """A result is compared with ``variants`` of the solution's, too, each (words, old text, new text, ...). A word or a
+    small number is soon the same by chance: there a variant has to agree in all cases."""
+
+    def __init__(self, *what, variants=(), **how):
+        super().__init__(*what, **how)
+        self.variants = [mistake(*each) for each in variants]
+
+    def mistaken(self, exercise, trial, right, earlier=()):
+        here = [each for each in (*exercise.mistakes, *self.variants) if self.gives(exercise, each, trial)]
+        others = [type(trial)(trial.program, case) for case in exercise.cases] if here else []
+        found = [each for each in here if all(self.gives(exercise, each, other) for other in others)]
+        if not found and any(isinstance(each, float | torch.Tensor) for each in self.seen(trial).values()):
+            found = here
+        return {2: found[0].words} if found else super().mistaken(exercise, trial, right, earlier)
+
+    def gives(self, exercise, mistake, trial):
+        mine, other = self.seen(trial), self.seen(exercise.run(trial.case, mistake))
+        return (
+            None not in (mine, other) and mine.keys() == other.keys() and all(close(mine[at], other[at]) for at in mine)
+        )

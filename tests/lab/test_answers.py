@@ -249,3 +249,16 @@ def test_every_property_rejects_an_answer():
                 break
             rejecting |= {line.name for line in judge(exercise.variant(mistake)).lines if line.state == "wrong"}
     assert set().union(*checks.values()) <= rejecting
+
+
+VARIED = [exercise for exercise in course() if any(getattr(each, "variants", ()) for each in exercise.targets)]
+
+
+@pytest.mark.parametrize("exercise", VARIED, ids=lambda exercise: exercise.name)
+def test_a_variant_of_a_result_is_told_its_words(exercise):
+    if exercise.unavailable():
+        pytest.skip(exercise.unavailable())
+    for target in exercise.targets:
+        for variant in getattr(target, "variants", ()):
+            verdict = judge(exercise.variant(variant), exercise)
+            assert verdict.state == "wrong" and variant.words in str(verdict.wrong), (variant, str(verdict.wrong))
