@@ -91,15 +91,18 @@ class Varied(Values):
         self.variants = [mistake(*each) for each in variants]
 
     def mistaken(self, exercise, trial, right, earlier=()):
+        mine, before = self.seen(trial), exercise.before(self)
         here = [each for each in (*exercise.mistakes, *self.variants) if self.gives(exercise, each, trial)]
+        here = [each for each in here if self.hold(before, exercise, each, [trial.case])]
         others = [type(trial)(trial.program, case) for case in exercise.cases] if here else []
-        found = [each for each in here if all(self.gives(exercise, each, other) for other in others)]
-        if not found and any(isinstance(each, float | torch.Tensor) for each in self.seen(trial).values()):
-            found = here
-        return {2: found[0].words} if found else super().mistaken(exercise, trial, right, earlier)
+        agree = [sum(self.gives(exercise, each, other) for other in others) for each in here]
+        large = any(
+            isinstance(each, float | torch.Tensor) or (type(each) is int and each > 99) for each in mine.values()
+        )
+        if here and (large or max(agree) == len(others)):
+            return {2: here[agree.index(max(agree))].words}
+        return super().mistaken(exercise, trial, right, earlier)
 
     def gives(self, exercise, mistake, trial):
-        mine, other = self.seen(trial), self.seen(exercise.run(trial.case, mistake))
-        return (
-            None not in (mine, other) and mine.keys() == other.keys() and all(close(mine[at], other[at]) for at in mine)
-        )
+        mine, its = self.seen(trial), self.seen(exercise.run(trial.case, mistake))
+        return None not in (mine, its) and mine.keys() == its.keys() and all(close(mine[at], its[at]) for at in mine)
