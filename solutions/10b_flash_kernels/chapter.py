@@ -57,10 +57,10 @@ class Varied(Values):
         here = [each for each in here if self.hold(before, exercise, each, [trial.case])]
         others = [type(trial)(trial.program, case) for case in exercise.cases] if here else []
         agree = [sum(self.gives(exercise, each, other) for other in others) for each in here]
-        large = any(
+        telling = [
             isinstance(each, float | torch.Tensor) or (type(each) is int and each > 99) for each in mine.values()
-        )
-        if here and (large or max(agree) == len(others)):
+        ]
+        if here and (any(telling) or len(mine) > 4 or max(agree) == len(others)):
             return {2: here[agree.index(max(agree))].words}
         return super().mistaken(exercise, trial, right, earlier)
 

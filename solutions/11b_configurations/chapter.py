@@ -1,6 +1,9 @@
-"""What the exercises of this chapter share: their order, their notebook's beginning, numbers."""
+"""What the exercises of this chapter share: their order, their notebook's beginning, numbers, results with variants."""
 
 import torch
+
+from tinydist.lab.author import Values, mistake
+from tinydist.lab.differences import close
 
 ORDER = ["mended_config", "costly_key", "forward_step", "as_arguments"]
 
@@ -33,3 +36,29 @@ import torch.distributed as dist"""
 
 def numbers(*shape, seed):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+class Varied(Values):
+    """A result is compared with ``variants`` of the solution's, too, each (words, old text, new text, ...). A word or a
+    small number is soon the same by chance: there a variant has to agree in all cases."""
+
+    def __init__(self, *what, variants=(), **how):
+        super().__init__(*what, **how)
+        self.variants = [mistake(*each) for each in variants]
+
+    def mistaken(self, exercise, trial, right, earlier=()):
+        mine, before = self.seen(trial), exercise.before(self)
+        here = [each for each in (*exercise.mistakes, *self.variants) if self.gives(exercise, each, trial)]
+        here = [each for each in here if self.hold(before, exercise, each, [trial.case])]
+        others = [type(trial)(trial.program, case) for case in exercise.cases] if here else []
+        agree = [sum(self.gives(exercise, each, other) for other in others) for each in here]
+        telling = [
+            isinstance(each, float | torch.Tensor) or (type(each) is int and each > 99) for each in mine.values()
+        ]
+        if here and (any(telling) or len(mine) > 4 or max(agree) == len(others)):
+            return {2: here[agree.index(max(agree))].words}
+        return super().mistaken(exercise, trial, right, earlier)
+
+    def gives(self, exercise, mistake, trial):
+        mine, its = self.seen(trial), self.seen(exercise.run(trial.case, mistake))
+        return None not in (mine, its) and mine.keys() == its.keys() and all(close(mine[at], its[at]) for at in mine)
