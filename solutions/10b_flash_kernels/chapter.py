@@ -61,9 +61,19 @@ class Varied(Values):
             isinstance(each, float | torch.Tensor) or (type(each) is int and each > 99) for each in mine.values()
         ]
         if here and (any(telling) or len(mine) > 4 or max(agree) == len(others)):
-            return {2: here[agree.index(max(agree))].words}
+            likely = [each for each, count in zip(here, agree) if count == max(agree)]
+            return {
+                2: max(likely, key=lambda each: sum(self.alike_in(exercise, each, other) for other in others)).words
+            }
         return super().mistaken(exercise, trial, right, earlier)
 
     def gives(self, exercise, mistake, trial):
         mine, its = self.seen(trial), self.seen(exercise.run(trial.case, mistake))
-        return None not in (mine, its) and mine.keys() == its.keys() and all(close(mine[at], its[at]) for at in mine)
+        if mine is None or its is None:
+            return mine is its  # both end with an error
+        return mine.keys() == its.keys() and all(close(mine[at], its[at]) for at in mine)
+
+    def alike_in(self, exercise, mistake, trial):
+        """In how many places, of all that came back."""
+        mine, its = (Values.seen(self, each) or {} for each in (trial, exercise.run(trial.case, mistake)))
+        return sum(at in its and close(each, its[at]) for at, each in mine.items())

@@ -255,10 +255,11 @@ VARIED = [exercise for exercise in course() if any(getattr(each, "variants", ())
 
 
 @pytest.mark.parametrize("exercise", VARIED, ids=lambda exercise: exercise.name)
-def test_a_variant_of_a_result_is_told_its_words(exercise):
+def test_a_variant_of_a_result_is_told_a_reason(exercise):
+    """Where several give the same, the words of another one of them."""
     if exercise.unavailable():
         pytest.skip(exercise.unavailable())
-    for target in exercise.targets:
-        for variant in getattr(target, "variants", ()):
-            verdict = judge(exercise.variant(variant), exercise)
-            assert verdict.state == "wrong" and variant.words in str(verdict.wrong), (variant, str(verdict.wrong))
+    variants = [each for target in exercise.targets for each in getattr(target, "variants", ())]
+    for variant in variants:
+        told = str(judge(exercise.variant(variant), exercise).wrong)
+        assert any(each.words in told for each in (*exercise.mistakes, *variants)), (variant, told)
