@@ -4,7 +4,8 @@ holds and sends."""
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Collectives, Malformed, Memory, Own, Waits, Wrong
+from tinydist.lab.author import Bytes, Collectives, Malformed, Memory, Own, Values, Waits, Wrong, mistake
+from tinydist.lab.differences import close
 from tinydist.torch_internals import unobserved
 from tinydist.tracing.scopes import of_thread
 
@@ -117,3 +118,39 @@ def weights(shapes, dtype=torch.float32):
     """Of a chain of layers, one after another: [rows, columns], each."""
     for seed, shape in enumerate(shapes):
         yield numbers(*shape, seed=seed, dtype=dtype).div_(shape[1] ** 0.5)
+
+
+class Varied(Values):
+    """A result is compared with ``variants`` of the solution's, too, each (words, old text, new text, ...). A word or a
+    small number is soon the same by chance: there a variant has to agree in all cases."""
+
+    def __init__(self, *what, variants=(), **how):
+        super().__init__(*what, **how)
+        self.variants = [mistake(*each) for each in variants]
+
+    def mistaken(self, exercise, trial, right, earlier=()):
+        mine, before = self.seen(trial), exercise.before(self)
+        here = [each for each in (*exercise.mistakes, *self.variants) if self.gives(exercise, each, trial)]
+        here = [each for each in here if self.hold(before, exercise, each, [trial.case])]
+        others = [type(trial)(trial.program, case) for case in exercise.cases] if here else []
+        agree = [sum(self.gives(exercise, each, other) for other in others) for each in here]
+        telling = [
+            isinstance(each, float | torch.Tensor) or (type(each) is int and each > 99) for each in mine.values()
+        ]
+        if here and (any(telling) or len(mine) > 4 or max(agree) == len(others)):
+            likely = [each for each, count in zip(here, agree) if count == max(agree)]
+            return {
+                2: max(likely, key=lambda each: sum(self.alike_in(exercise, each, other) for other in others)).words
+            }
+        return super().mistaken(exercise, trial, right, earlier)
+
+    def gives(self, exercise, mistake, trial):
+        mine, its = self.seen(trial), self.seen(exercise.run(trial.case, mistake))
+        if mine is None or its is None:
+            return mine is its  # both end with an error
+        return mine.keys() == its.keys() and all(close(mine[at], its[at]) for at in mine)
+
+    def alike_in(self, exercise, mistake, trial):
+        """In how many places, of all that came back."""
+        mine, its = (Values.seen(self, each) or {} for each in (trial, exercise.run(trial.case, mistake)))
+        return sum(at in its and close(each, its[at]) for at, each in mine.items())
