@@ -121,8 +121,9 @@ def weights(shapes, dtype=torch.float32):
 
 
 class Varied(Values):
-    """A result is compared with ``variants`` of the solution's, too, each (words, old text, new text, ...). A word or a
-    small number is soon the same by chance: there a variant has to agree in all cases."""
+    """A result is compared with ``variants`` of the solution's, too, each (words, old text, new text, ...). Where it is
+    wrong in several cases, one that gives the same by chance is not told: numbers agree in most of them, words and small
+    numbers in all."""
 
     def __init__(self, *what, variants=(), **how):
         super().__init__(*what, **how)
@@ -130,27 +131,31 @@ class Varied(Values):
 
     def mistaken(self, exercise, trial, right, earlier=()):
         mine, before = self.seen(trial), exercise.before(self)
-        here = [each for each in (*exercise.mistakes, *self.variants) if self.gives(exercise, each, trial)]
+        suspects = *exercise.mistakes, *self.variants
+        here = [each for each in suspects if self.same(trial, exercise.run(trial.case, each))]
         here = [each for each in here if self.hold(before, exercise, each, [trial.case])]
         others = [type(trial)(trial.program, case) for case in exercise.cases] if here else []
-        agree = [sum(self.gives(exercise, each, other) for other in others) for each in here]
-        telling = [
-            isinstance(each, float | torch.Tensor) or (type(each) is int and each > 99) for each in mine.values()
-        ]
-        if here and (any(telling) or len(mine) > 4 or max(agree) == len(others)):
-            likely = [each for each, count in zip(here, agree) if count == max(agree)]
-            return {
-                2: max(likely, key=lambda each: sum(self.alike_in(exercise, each, other) for other in others)).words
-            }
+        wrong = [other for other in others if not self.same(other, exercise.right(other.case))]
+        agree = {each: sum(self.same(other, exercise.run(other.case, each)) for other in wrong) for each in here}
+        sure = {each for each in here if self.enough(mine, agree[each], len(wrong))}
+        if sure:
+            likely = [each for each in here if each in sure and agree[each] == max(agree[one] for one in sure)]
+            return {2: max(likely, key=lambda each: sum(self.places(exercise, each, other) for other in others)).words}
         return super().mistaken(exercise, trial, right, earlier)
 
-    def gives(self, exercise, mistake, trial):
-        mine, its = self.seen(trial), self.seen(exercise.run(trial.case, mistake))
+    def enough(self, mine, agree, wrong):
+        if len(mine) > 4 or any(isinstance(each, torch.Tensor) for each in mine.values()):
+            return True
+        number = any(type(each) is float or (type(each) is int and each > 99) for each in mine.values())
+        return agree == wrong or (number and agree > wrong / 2)
+
+    def same(self, trial, run):
+        mine, its = self.seen(trial), self.seen(run)
         if mine is None or its is None:
             return mine is its  # both end with an error
         return mine.keys() == its.keys() and all(close(mine[at], its[at]) for at in mine)
 
-    def alike_in(self, exercise, mistake, trial):
-        """In how many places, of all that came back."""
+    def places(self, exercise, mistake, trial):
+        """In how many of all that came back they are the same."""
         mine, its = (Values.seen(self, each) or {} for each in (trial, exercise.run(trial.case, mistake)))
         return sum(at in its and close(each, its[at]) for at, each in mine.items())

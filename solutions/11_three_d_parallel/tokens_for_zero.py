@@ -25,6 +25,7 @@ def test_cases():
     yield case("ZeRO 2 on 512 GPUs, gradients in fp32", 2, 512, False, 4, H100, 370e9)
     yield case("ZeRO 3 on two GPUs, gradients in fp32", 3, 2, False, 4, H100, 20e9)
     yield case("ZeRO 3 on two GPUs, gradients in bf16, all recomputed", 3, 2, True, 2, H100, 20e9)
+    yield case("DDP on 16 GPUs, gradients in fp32, all recomputed", 0, 16, True, 4, A100, 45e9)
     yield case("one GPU", 3, 1, False, 4, H100, 20e9)
 
 
