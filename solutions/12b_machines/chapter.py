@@ -36,7 +36,7 @@ import torch.distributed as dist"""
 
 class Varied(Values):
     """A result is compared with ``variants`` of the solution's, too, each (words, old text, new text, ...). Where it is
-    wrong in several cases, one that gives the same by chance is not told: numbers agree in most of them, words and small
+    wrong in several cases, one that gives the same by chance is not told: numbers agree in most, words and small
     numbers in all."""
 
     def __init__(self, *what, variants=(), **how):
