@@ -6,7 +6,7 @@ from math import inf
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Case, Flops, Values, Wrong, exercise, mistake
+from tinydist.lab.author import Case, Flops, Varied, Wrong, exercise, mistake
 
 from .chapter import BY_HAND, VIEW, Held, Sent, held_now, numbers
 
@@ -93,6 +93,10 @@ class OwnRows(Flops):
                 raise Wrong(f"rank {rank} multiplies matrices with {numbers}: {self.holds}")
 
 
+STEP = "momentum.mul_(0.9).add_(gradient * factor)\n            shard.sub_(momentum, alpha=0.1)"
+MOMENTA = "checkpoint.momentum(layer).flatten().chunk(p)[rank]"
+
+
 @exercise(
     title="Find four bugs in FSDP",
     minutes=20,
@@ -109,9 +113,63 @@ class OwnRows(Flops):
             slack=lambda case: case.facts,
             advice=f"Something whole is still there: who keeps it alive? {VIEW}",
         ),
-        Values(
+        Varied(
             "the shards of what one process gets: backward, momentum, clipping each by itself; 1, 2, 3 and 4 ranks",
             scratch=True,
+            variants=[
+                (
+                    "The momentum is clipped, or gets the gradient as it was: the factor is of the gradient, before "
+                    "the "
+                    "momentum gets it",
+                    STEP,
+                    "momentum.mul_(0.9).add_(gradient)\n            shard.sub_(momentum * factor, alpha=0.1)",
+                ),
+                (
+                    "The momentum is clipped, or gets the gradient as it was: the factor is of the gradient, before "
+                    "the "
+                    "momentum gets it",
+                    STEP,
+                    "momentum.mul_(0.9).add_(gradient).mul_(factor)\n            shard.sub_(momentum, alpha=0.1)",
+                ),
+                (
+                    "The momenta are those of another part: a rank's part of them is that of its weights",
+                    MOMENTA,
+                    MOMENTA.replace("[rank]", "[(rank + 1) % p]"),
+                ),
+                (
+                    "The momenta are those of another part: a rank's part of them is that of its weights",
+                    MOMENTA,
+                    MOMENTA.replace("[rank]", "[rank - 1]"),
+                ),
+                (
+                    "The momenta are those of another part: a rank's part of them is that of its weights",
+                    MOMENTA,
+                    MOMENTA.replace("[rank]", "[p - 1 - rank]"),
+                ),
+                (
+                    "The momenta are those of another part: a rank's part of them is that of its weights",
+                    MOMENTA,
+                    MOMENTA.replace("[rank]", "[0]"),
+                ),
+                (
+                    "The momenta of the checkpoint are left out: training goes on with them",
+                    MOMENTA,
+                    MOMENTA.replace("checkpoint.momentum(layer)", "(0 * checkpoint.momentum(layer))"),
+                ),
+                ("Nothing is clipped", "gradient * factor", "gradient"),
+                ("Gradients that are short enough stay as they are: the factor is 1 at most", ".clamp(max=1.0)", ""),
+                (
+                    "The momentum decays by 0.9, and the gradient is added whole",
+                    "mul_(0.9).add_(gradient * factor)",
+                    "mul_(0.9).add_(gradient * factor, alpha=0.1)",
+                ),
+                (
+                    "This is the sum over the ranks: the mean is asked for",
+                    "(x.T @ grad).flatten() / p",
+                    "(x.T @ grad).flatten()",
+                ),
+                ("The mean is divided by p twice", "(x.T @ grad).flatten() / p", "(x.T @ grad).flatten() / p**2"),
+            ],
         ),
         OwnRows("each rank computes with its own rows; it may run forward once more"),
         OfLayers("3(p-1)/p of the weights a step, and a norm"),

@@ -2,7 +2,7 @@
 
 from math import isfinite
 
-from tinydist.lab.author import Own, Values, Wrong, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, Wrong, alone, exercise, mistake
 
 from .chapter import SOLVED
 
@@ -34,6 +34,12 @@ def named(answer, *given):
     return {f"{name!r}": float(found[name]) for name in NAMES}
 
 
+IN_TURNS, KEPT = "rest + max(wholes)", "rest + sum(wholes)"
+PREFETCH = f"rest + {PAIRS}"
+WHOLES, SENT = "[2 * ranks * part for part in parts]", "2 * gathered + reduced"
+GATHERED_ONCE = "gathered + reduced,\n    }"
+
+
 @exercise(
     title="Predict what FSDP holds and sends",
     minutes=20,
@@ -42,10 +48,89 @@ def named(answer, *given):
     program=named,
     targets=[
         Own("it predicts, and runs nothing", "predict it", SOLVED | {"tinydist.launching": "tinydist.launch"}),
-        Values(
+        Varied(
             "bytes of weights at rest and at the peak, in three ways; bytes that a rank sends in a step, in two; as "
             "measured on 2, 3, 4, 5 and 8 ranks, with layers of unlike sizes, and padding",
             tell=False,
+            variants=[
+                (
+                    "While a layer is whole its shard is there as well: the whole one is a tensor of its own",
+                    IN_TURNS,
+                    "rest + max(wholes) - 2 * max(parts)",
+                    PREFETCH,
+                    "rest + max(sum(wholes[i : i + 2]) - 2 * sum(parts[i : i + 2]) for i in range(len(wholes)))",
+                    KEPT,
+                    "sum(wholes)",
+                ),
+                (
+                    "While a layer is whole its shard is there as well: the whole one is a tensor of its own",
+                    IN_TURNS,
+                    "rest + max(wholes) - 2 * max(parts)",
+                    PREFETCH,
+                    "rest + max(sum(wholes[i : i + 2]) - 2 * sum(parts[i : i + 2]) for i in range(len(wholes)))",
+                ),
+                (
+                    "While a layer is whole its shard is there as well: the whole one is a tensor of its own",
+                    IN_TURNS,
+                    "rest + max(wholes) - 2 * max(parts)",
+                ),
+                ("While all layers are whole their shards are there as well", KEPT, "sum(wholes)"),
+                (
+                    "A whole layer has its padding, too: it is as long as all its parts",
+                    WHOLES,
+                    "[2 * numbers for numbers in layers]",
+                ),
+                (
+                    "A layer at rest has its padding, too: all parts are equal",
+                    "rest = 2 * sum(parts)",
+                    "rest = 2 * sum(layers) / ranks",
+                ),
+                (
+                    "Each layer is gathered twice in turns, the last one, too: forward and backward each gather it "
+                    "anew",
+                    SENT,
+                    "2 * gathered - 2 * (ranks - 1) * parts[-1] + reduced",
+                ),
+                (
+                    "A rank does not send its own part to itself in an all-gather: p - 1 parts",
+                    "gathered = once * 2",
+                    "gathered = once * 2 * ranks / max(1, ranks - 1)",
+                ),
+                (
+                    "A rank does not send its own part to itself in a reduce-scatter: p - 1 parts",
+                    "reduced = once * reduce_bytes",
+                    "reduced = once * reduce_bytes * ranks / max(1, ranks - 1)",
+                ),
+                ("A collective sends p - 1 parts, and not one", "once = (ranks - 1) * sum(parts)", "once = sum(parts)"),
+                (
+                    "A reduce-scatter sends p - 1 parts: an all-reduce would send twice as many",
+                    "reduced = once * reduce_bytes",
+                    "reduced = 2 * once * reduce_bytes",
+                ),
+                ("Gradients are not sent: a step has a reduce-scatter", "reduced = once * reduce_bytes", "reduced = 0"),
+                (
+                    "Weights are gathered in 16 bits, 2 bytes a number, whatever reduce_bytes is",
+                    "gathered = once * 2",
+                    "gathered = once * reduce_bytes",
+                ),
+                ("Weights have 16 bits: 2 bytes a number", "rest = 2 *", "rest = 4 *", "[2 * ranks", "[4 * ranks"),
+                (
+                    "Weights that are kept until backward are gathered once",
+                    GATHERED_ONCE,
+                    "2 * gathered + reduced,\n    }",
+                ),
+                (
+                    "With prefetch two layers are whole, the one that computes and the next, and not three",
+                    PREFETCH,
+                    PREFETCH.replace("i + 2", "i + 3"),
+                ),
+                ("In turns one layer is whole: the largest, and not the first", IN_TURNS, "rest + wholes[0]"),
+                (
+                    "This is rest in bytes of all ranks: a rank holds its parts",
+                    "rest = 2 * sum(parts)",
+                    "rest = 2 * ranks * sum(parts)",
+                ),
+            ],
         ),
     ],
     mistakes=[

@@ -67,6 +67,55 @@ def near(a, b):
     return isclose(a, b, rel_tol=NEAR, abs_tol=1e-9)
 
 
+HELD, COMPUTE = "held = parameters * (weights + gradients + states)", "(4 / 3 if recompute else 1)"
+VARIANTS = [
+    mistake("Stage 2 shards the gradients, and holds them whole here", SHARDED.format(2), SHARDED.format(3)),
+    mistake("Stage 3 shards the weights, and holds them whole here", SHARDED.format(3), "1"),
+    mistake("The states are whole here: each stage shards them", "12 / p", "12"),
+    mistake("Gradients and states are fewer bytes with ZeRO, and not none", "gradients = 4 /", "gradients = 0 /"),
+    mistake(
+        "Recomputation takes a third more of compute, and sends no byte more",
+        "max(compute, wires)",
+        "max(compute, wires * (4 / 3 if recompute else 1))",
+    ),
+    mistake(
+        "Recomputation adds one forward pass to three: a third, and not a half", COMPUTE, "(3 / 2 if recompute else 1)"
+    ),
+    mistake("Recomputation adds one forward pass: it does not take twice as long", COMPUTE, "(2 if recompute else 1)"),
+    mistake("Recomputation takes more time, and not less", COMPUTE, "(3 / 4 if recompute else 1)"),
+    mistake("A step computes all of its microbatches: this is one", "* tokens * m /", "* tokens /"),
+    mistake("A byte has 8 bits, and the wires are in bits per second", "8 * sent", "sent"),
+    mistake(
+        "Of p ranks each has 1/p already: (p - 1)/p of the bytes are sent", "(p - 1) / p * parameters", "parameters"
+    ),
+    mistake(
+        "A ring sends (p - 1)/p of the bytes, and not p - 1 times", "(p - 1) / p * parameters", "(p - 1) * parameters"
+    ),
+    mistake("A GB is 10^9 bytes", "activations * 1e9", "activations * 2**30"),
+    mistake("Forward and backward are 6 FLOPs for each parameter and token", "compute = 6 *", "compute = 2 *"),
+    mistake("Forward and backward are 6 FLOPs for each parameter and token", "compute = 6 *", "compute = 8 *"),
+    mistake(
+        "The tokens are those of each rank: its FLOPs are not divided by p", "* tokens * m /", "* tokens * m / p /"
+    ),
+    mistake(
+        "A step publishes the weights once in stages 1 and 2: 2 bytes a number", SENT, "{1: 4, 2: 4 * m, 3: 8 * m}"
+    ),
+    mistake(
+        "Stage 1 reduces once in a step: it sums up its gradients over the microbatches",
+        SENT,
+        "{1: 4 * m + 2, 2: 4 * m + 2, 3: 8 * m}",
+    ),
+    mistake(
+        "Stage 2 publishes its weights once in a step, and not for each microbatch", SENT, "{1: 6, 2: 6 * m, 3: 8 * m}"
+    ),
+    mistake(
+        "Gradients are reduced by a reduce-scatter: an all-reduce sends twice as much",
+        SENT,
+        "{1: 10, 2: 8 * m + 2, 3: 12 * m}",
+    ),
+]
+
+
 class Numbers(Target):
     """Of the plan that the answer names."""
 
@@ -111,7 +160,7 @@ class Numbers(Target):
     def mistaken(self, exercise, trial, right, earlier=()):
         got = trial.returned[0]
         name = self.wrong(got, planned(exercise, trial.case, got))
-        for each in exercise.mistakes:
+        for each in (*exercise.mistakes, *VARIANTS):
             other = planned(exercise, trial.case, got, each)
             if near(got[name], other[name]) and self.wrong(got, {**other, "seconds": got["seconds"]}) is None:
                 return {2: each.words}
@@ -136,7 +185,12 @@ class Choice(Target):
                 f"fit{none}"
             )
         if got["seconds"] > its["seconds"] * (1 + NEAR):
-            raise Wrong(f"{plan} fits, and another plan that fits is faster: {its['seconds']:.4g} seconds a step")
+            better = f"stage {its['stage']} {'with' if its['recompute'] else 'without'} recomputation"
+            if abs(its["held"] - device_gb * GB) < NEAR * its["held"]:
+                better += ", which fills the device to the byte, and fits"
+            raise Wrong(
+                f"{plan} fits, and another plan that fits is faster: {its['seconds']:.4g} seconds a step, {better}"
+            )
         if held > its["held"] * (1 + NEAR):
             raise Wrong(f"{plan} is as fast as another plan that fits, and that one holds less")
         raise Wrong(f"{plan} is as good as another plan, and of those the lowest stage without recomputation is right")

@@ -1,6 +1,6 @@
 """A design: how many stages, how many replicas and which microbatches, for a number of GPUs and a batch?"""
 
-from tinydist.lab.author import Malformed, Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Malformed, Own, Varied, alone, exercise, mistake
 
 SECONDS = {1: 0.40, 2: 0.70, 4: 1.30, 8: 2.55}  # of a microbatch, forward and backward, on one GPU
 SMALL_ONES_SLOW = {1: 1.0, 2: 1.2, 4: 2.0, 8: 3.9}
@@ -29,7 +29,7 @@ def test_cases():
     yield case("fewer microbatches than stages", 8, 8, SMALL_ONES_SLOW, 30e9, 8192, 2048, 10e9, 75e9, 50e9)
 
 
-class Design(Values):
+class Design(Varied):
     """Says of a choice that is not the best whether it fits."""
 
     def form(self, trial, rank, mine, its):
@@ -77,6 +77,71 @@ class Design(Values):
             names=["stages", "size", "bytes of the pipeline", "bytes of the gradients"],
             tell=False,
             whole=True,
+            variants=[
+                (
+                    "It is half of what is right: a ring sends (p - 1)/p of the gradients twice, first to add up and "
+                    "then to share, and they have 4 bytes",
+                    "replicas * 4 * parameters",
+                    "replicas * 2 * parameters",
+                ),
+                (
+                    "Gradients go round among the replicas of a stage, and not among all GPUs",
+                    "2 * (replicas - 1) / replicas",
+                    "2 * (gpus - 1) / gpus",
+                ),
+                (
+                    "A ring sends (p - 1)/p of the gradients twice, and not all of them",
+                    "2 * (replicas - 1) / replicas",
+                    "(2 if replicas > 1 else 0)",
+                ),
+                (
+                    "The gradients take time as well: they are sent behind the last backward",
+                    " + of_gradients / speed",
+                    "",
+                ),
+                ("An output has 2 bytes a number", "tokens * width * 2", "tokens * width * 4"),
+                ("Bytes are asked for: an output has 2 bytes a number", "tokens * width * 2", "tokens * width"),
+                ("An output has a number for each token and each of `width`", "tokens * width * 2", "width * 2"),
+                (
+                    "A rank sends what is its own: those of all stages are counted",
+                    "min(stages - 1, 2)",
+                    "2 * (stages - 1)",
+                ),
+                (
+                    "A rank sends the sequences of its replica, and not of the whole batch",
+                    "* sequences // replicas *",
+                    "* sequences *",
+                ),
+                (
+                    "A rank sends all sequences of its replica, and not those of one microbatch",
+                    "* sequences // replicas * tokens",
+                    "* size * tokens",
+                ),
+                ("A parameter has 16 bytes of states", "16 * parameters / stages", "12 * parameters / stages"),
+                (
+                    "The first rank holds as many microbatches as there are stages, and not one more",
+                    "min(stages, microbatches) *",
+                    "min(stages + 1, microbatches) *",
+                ),
+                (
+                    "The first rank holds as many microbatches as there are stages, and not one less",
+                    "min(stages, microbatches) *",
+                    "min(max(1, stages - 1), microbatches) *",
+                ),
+                ("Of pairs that are equally fast fewer stages are asked for", "step < best[0]", "step <= best[0]"),
+                (
+                    "The bubble has stages - 1 turns, and not stages",
+                    "microbatches + stages - 1)",
+                    "microbatches + stages)",
+                ),
+                (
+                    "The bubble of twice stages - 1 turns is that of none: forward and backward are in `each` already",
+                    "microbatches + stages - 1)",
+                    "microbatches + 2 * (stages - 1))",
+                ),
+                ("A stage takes its part of the seconds", "* each / stages +", "* each +"),
+                ("The shortest step is asked for, and not the longest", "step < best[0]", "step > best[0]"),
+            ],
         ),
     ],
     mistakes=[

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tinydist.lab.author import Memory, Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Memory, Own, Varied, alone, exercise, mistake
 
 from .chapter import BY_HAND, FLOAT, SOLVED, Visits, inputs, lowest, nothing
 
@@ -70,6 +70,88 @@ def test_cases():
 HIDDEN = "(far < 0) | (far >= window)"
 DSCORES = "weights * (dout[head, rows] @ v.T - delta[head, rows, None])"
 END = "min(q.shape[1], start + len(k) + window - 1)"
+SCORES, DK = "q[head, rows] @ k.T / math.sqrt(k.shape[1])", "dscores.T @ q[head, rows] / math.sqrt(k.shape[1])"
+RETURNED = "return dk, dv"
+VARIANTS = [
+    ("Delta is added: the gradient of the scores is weights * (dweights - delta)", "v.T - delta", "v.T + delta"),
+    (
+        "The gradient of the scores lacks the weights: it is weights * (dweights - delta)",
+        DSCORES,
+        DSCORES.removeprefix("weights * "),
+    ),
+    ("dscores is divided by sqrt(d) twice", DK, "dscores.T @ q[head, rows] / k.shape[1]"),
+    ("The scores are not divided by sqrt(d) when they are computed again", SCORES, "q[head, rows] @ k.T"),
+    (
+        "The scores are not divided by sqrt(d), neither forward nor in dk",
+        SCORES,
+        "q[head, rows] @ k.T",
+        DK,
+        "dscores.T @ q[head, rows]",
+    ),
+    (
+        "Delta is divided by sqrt(d): the whole of dscores is, once",
+        "delta[head, rows, None])",
+        "delta[head, rows, None] / math.sqrt(k.shape[1]))",
+    ),
+    ("This is the mean over the heads: their gradients add up", RETURNED, "return dk / len(q), dv / len(q)"),
+    (
+        "These are the gradients of the last head: all heads that share the keys add to dk and dv",
+        "range(len(q))",
+        "range(len(q) - 1, len(q))",
+    ),
+    (
+        "The sums begin anew with each head in dk: all heads add up",
+        "dk += dscores.T",
+        "dk = dk * (first > start // tile * tile) + dscores.T",
+    ),
+    (
+        "The window is one key too wide: a query sees `window` keys, with its own",
+        "far >= window",
+        "far > window",
+        END,
+        END.replace(" - 1", ""),
+    ),
+    (
+        "The window is one key too narrow: a query sees `window` keys, with its own",
+        "far >= window",
+        "far >= window - 1",
+    ),
+    ("The causal mask is missing: a query sees keys behind its own", "(far < 0) | ", ""),
+    ("The causal mask is the wrong way round: a query sees keys up to its own", "far < 0", "far > 0"),
+    ("A query does not see its own key here, which stands at its own position", "far < 0", "far <= 0"),
+    (
+        "The tile of queries that holds position start is left out, where start lies inside of it",
+        "range(start // tile",
+        "range(-(-start // tile)",
+    ),
+    (
+        "The last tile of queries is left out: which is the last query that sees the last of these keys?",
+        END,
+        END.replace(" - 1", " - 2"),
+    ),
+    (
+        "Only the tiles of the first of these keys' windows are visited: the last key's window ends len(k) - 1 later",
+        END,
+        "min(q.shape[1], start + window)",
+    ),
+    (
+        "dv is collected with dscores: out = weights v, so dv = weights^T dout",
+        "dv += weights.T @ dout[head, rows]",
+        "dv += (" + DSCORES + ").T @ dout[head, rows]",
+    ),
+    (
+        "Hidden keys have a score of 0, and exp(0 - lse) is not 0: give them a score of -inf",
+        "(hidden, -math.inf)",
+        "(hidden, 0.0)",
+    ),
+    (
+        "The products of the last tile of queries alone are left: tiles add up",
+        "dv += weights.T",
+        "dv = 0 + weights.T",
+        "dk += dscores.T",
+        "dk = 0 + dscores.T",
+    ),
+]
 
 
 @exercise(
@@ -79,11 +161,12 @@ END = "min(q.shape[1], start + len(k) + window - 1)"
     test_cases=test_cases,
     targets=[
         Own("neither the library's nor torch's attention", BY_HAND, SOLVED, torchs="attention"),
-        Values(
+        Varied(
             "the gradients of causal attention in a window, summed over the heads, in the dtype of the keys (float32; "
             "once float64); tiles that are short, of one query, or longer than all queries; scores of -10^12; a hidden "
             "key with a large score",
             names=("dk", "dv"),
+            variants=VARIANTS,
         ),
         Visits(
             "four matmuls for each head and each tile of `tile` queries that sees a key, and no other",

@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from tinydist.lab.author import Memory, Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Memory, Own, Varied, alone, exercise, mistake
 
 from .chapter import BY_HAND, FLOAT, SOLVED, Visits, inputs, low, lowest, nothing
 
@@ -55,7 +55,77 @@ def test_cases():
 
 
 RESCALED = "when a tile brings a larger maximum, what was added up before counts from the old one"
+SCALED, LOG = "math.sqrt(q.shape[1])", "maximum + total.log()"
 BEGIN, END = "max(0, start - window + 1) // tile * tile", "min(len(k), start + len(q))"
+VARIANTS = [
+    ("The output is not divided by the total", "output / total", "output"),
+    ("The scores are divided by d, or by its root twice: divide once by sqrt(d)", SCALED, "q.shape[1]"),
+    ("The output is not rescaled: " + RESCALED, "output * factor", "output"),
+    ("The total is not rescaled: " + RESCALED, "total * factor", "total"),
+    (
+        "The output is rescaled after the tile is added: rescale what was there before it, then add",
+        "output * factor + weights @ values",
+        "(output + weights @ values) * factor",
+    ),
+    (
+        "A query does not see its own key here, which stands at its own position",
+        "places > positions",
+        "places >= positions",
+    ),
+    (
+        "A query sees the key after its own, too: the mask is off by one",
+        "places > positions",
+        "places > positions + 1",
+        END,
+        "min(len(k), start + len(q) + 1)",
+    ),
+    (
+        "The window is one key too narrow: a query sees `window` keys, with its own",
+        "<= positions - window",
+        "<= positions - window + 1",
+    ),
+    ("The window is ignored: keys far before a query are seen", "(places <= positions - window)", "False", BEGIN, "0"),
+    ("The causal mask is missing: a query sees keys behind its own", "(places > positions) | ", ""),
+    (
+        "The first tile is left out where the window begins inside of it: it is the tile that holds the first query's "
+        "first key",
+        BEGIN,
+        "-(-max(0, start - window + 1) // tile) * tile",
+    ),
+    (
+        "The last tile is left out: it holds keys that the last queries see",
+        END,
+        "min(len(k), start + len(q)) - tile + 1",
+    ),
+    (
+        "The sink is divided by sqrt(d), as if it was a product: it is a score as it is",
+        "(len(q), 1), sink)",
+        "(len(q), 1), sink / math.sqrt(q.shape[1]))",
+    ),
+    (
+        "The sink is counted once for each tile: it is one score, beside all keys",
+        "weights.sum(1, keepdim=True)",
+        "weights.sum(1, keepdim=True) + (sink - highest).exp()",
+    ),
+    (
+        "The lse is right but for the sink: it is of all scores, with the sink",
+        LOG,
+        "maximum + (total - (sink - maximum).exp()).log()",
+    ),
+    (
+        "This is attention over the last tile alone: is the new maximum kept for the next round?",
+        "maximum = highest",
+        "maximum = maximum",
+    ),
+    (
+        "Hidden keys have a score of 0, and exp(0) is 1: give them a score of -inf",
+        "(hidden, -math.inf)",
+        "(hidden, 0.0)",
+    ),
+    ("The lse is in base 2: it is a natural logarithm", LOG, "maximum + total.log2()"),
+    ("This is the total, and not its logarithm", LOG, "maximum + total"),
+    ("This is exp of what is asked for: lse is the logarithm", LOG, "maximum.exp() * total"),
+]
 
 
 @exercise(
@@ -65,11 +135,12 @@ BEGIN, END = "max(0, start - window + 1) // tile * tile", "min(len(k), start + l
     test_cases=test_cases,
     targets=[
         Own("neither the library's nor torch's attention", BY_HAND, SOLVED, torchs="attention"),
-        Values(
+        Varied(
             "out and lse of causal attention in a window, with a sink; tiles that are short, of one key, or longer "
             "than all keys; scores of some hundreds, of -2048, and of -10^12; a hidden key with a large one. NaN in a "
             "value that is seen comes out again",
             names=("out", "lse"),
+            variants=VARIANTS,
         ),
         Visits(
             "two matmuls for each tile of `tile` keys that a query sees, and no other: none before the window, none "

@@ -100,6 +100,10 @@ def another_formula(trial, got, want, own, pick):
         "In each row this is the output with the larger lse alone. The other one counts, too: scale both by exp(its "
         "lse - the common one), and add them": [mean((a_lse >= b_lse).to(a_lse))],
         BASE_2: powers_of_2,
+        "The outputs are weighed by lse itself: by exp(its lse - the common one)": [
+            mean(a_lse / (a_lse + b_lse), b_lse / (a_lse + b_lse))
+        ],
+        "The outputs are added as they are: scale each by exp(its lse - the common one)": [a_out + b_out],
     }
     if not close(out, mean(right)):
         return next((words for words, found in outputs.items() if any(close(out, each) for each in found)), None)

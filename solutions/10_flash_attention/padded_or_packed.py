@@ -2,7 +2,7 @@
 
 import math
 
-from tinydist.lab.author import Own, Part, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
 
 from .chapter import BY_HAND, SOLVED
 
@@ -26,6 +26,15 @@ def test_cases():
 
 
 TILES = "last - start // tile + 1"
+TRIANGLES, SQUARES, KEPT = "n * (n + 1) // 2", "4 * 2 * len(lengths) * longest**2", "2 * 4 * d + 4"
+DOWN = "The last tile may be short, and is visited, too: round up"
+
+
+class Predicted(Varied, Part):
+    """What is right is not told."""
+
+    def __init__(self, name, holds, *variants):
+        super().__init__(name, name, holds, tell=False, variants=variants)
 
 
 @exercise(
@@ -35,15 +44,63 @@ TILES = "last - start // tile + 1"
     test_cases=test_cases,
     targets=[
         Own("predicted, not asked of the library", BY_HAND, SOLVED),
-        Part("padded", "padded", "the tiles that are visited if all sequences are padded to the longest", tell=False),
-        Part(
-            "packed",
+        Predicted(
+            "padded",
+            "the tiles that are visited if all sequences are padded to the longest",
+            (DOWN, "math.ceil(longest / tile)", "longest // tile"),
+            ("The diagonal's tiles are visited, too: n (n + 1) / 2", TRIANGLES, "n * (n - 1) // 2"),
+            ("This is one sequence: there are len(lengths)", "len(lengths) * (n", "(n"),
+            (
+                "These are the tiles of the sequences as they are. Padded, each is as long as the longest",
+                "len(lengths) * (n * (n + 1) // 2)",
+                "sum(-(-each // tile) * (-(-each // tile) + 1) // 2 for each in lengths)",
+            ),
+        ),
+        Predicted(
             "packed",
             "the same, if they are laid end to end; with 8 and 8 tokens in tiles of 4: 6",
-            tell=False,
+            (DOWN, "range(0, tokens, tile)", "range(0, tokens - tile + 1, tile)"),
+            ("The tile on the diagonal is visited, too", TILES, TILES.removesuffix(" + 1")),
         ),
-        Part("moved", "moved", "the bytes of scores and weights that three kernels move, forward, padded", tell=False),
-        Part("kept", "kept", "the bytes that flash attention keeps from forward to backward, packed", tell=False),
+        Predicted(
+            "moved",
+            "the bytes of scores and weights that three kernels move, forward, padded",
+            (
+                "Three kernels write and read whole squares: the mask only hides, and spares no byte",
+                "longest**2",
+                "(longest * (longest + 1) // 2)",
+            ),
+            ("Scores and weights are in 16 bits: 2 bytes a number", SQUARES, SQUARES.replace("2", "4", 1)),
+            (
+                "Four squares are moved: scores are written and read, and so are weights",
+                SQUARES,
+                SQUARES.replace("4", "3", 1),
+            ),
+            (
+                "Scores and weights have a number for each query and key: their squares have no d",
+                "longest**2",
+                "longest**2 * d",
+            ),
+            ("This is one sequence: there are len(lengths)", " * len(lengths) * longest", " * longest"),
+            (
+                "The square of all tokens together is that of no kernel: each sequence has one, of the longest",
+                "len(lengths) * longest**2",
+                "tokens**2",
+            ),
+        ),
+        Predicted(
+            "kept",
+            "the bytes that flash attention keeps from forward to backward, packed",
+            (
+                "These are the tokens of the padded batch: packed, there are sum(lengths)",
+                "kept = tokens",
+                "kept = longest * len(lengths)",
+            ),
+            ("The log-sum-exp is kept, too: 4 bytes for each query", KEPT, "2 * 4 * d"),
+            ("Vectors are in 16 bits: 2 bytes a number", KEPT, "4 * 4 * d + 4"),
+            ("Maximum and total are one number when a row is done: the log-sum-exp", KEPT, "2 * 4 * d + 8"),
+            ("These are the tokens of the longest sequence alone", "kept = tokens", "kept = longest"),
+        ),
     ],
     mistakes=[
         mistake(
@@ -69,7 +126,8 @@ TILES = "last - start // tile + 1"
             "if each < first + tile",
         ),
         mistake(
-            "Scores are written and read, and so are weights: four squares",
+            "It is half of what is right. Scores are written and read, and so are weights: four squares, of 2 bytes a "
+            "number",
             "4 * 2 * len(lengths)",
             "2 * 2 * len(lengths)",
         ),

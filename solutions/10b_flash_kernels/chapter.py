@@ -1,4 +1,4 @@
-"""What the exercises of this chapter share: their order and their notebook's beginning."""
+"""What the exercises of this chapter share: their order and their notebook's beginning; results with variants."""
 
 ORDER = ["flash_kernel", "choose_tile", "time_of_versions", "first_backend"]
 

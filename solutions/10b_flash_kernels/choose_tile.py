@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 
 from .chapter import BY_HAND, SOLVED
 
@@ -38,11 +38,11 @@ def test_cases():
         yield alone(lambda each=(gpu, head_dim, tokens): each, about)
 
 
-class Predicted(Values):
+class Predicted(Varied):
     """Of what came back, that under these names. What is right is not told."""
 
-    def __init__(self, name, holds, *parts):
-        super().__init__(holds, tell=False)
+    def __init__(self, name, holds, *parts, variants=()):
+        super().__init__(holds, tell=False, variants=variants)
         self.name, self.parts = name, parts
 
     def seen(self, trial):
@@ -67,9 +67,91 @@ ONCE = "Keys and values are counted once, but each program loads all of them"
             "heads of 128 numbers: 128 queries, 128 keys",
             "queries",
             "keys",
+            variants=[
+                ("In shared memory numbers are in 16 bits: 2 bytes", "shared = 2 *", "shared = 4 *"),
+                ("Bytes are asked for in shared memory: a number of 16 bits has 2", "shared = 2 *", "shared = "),
+                ("Bytes are asked for in registers: a number of 32 bits has 4", "registers = 4 *", "registers = "),
+                (
+                    "The queries are in shared memory, too, beside keys and values",
+                    "(queries + gpu.stages",
+                    "(gpu.stages",
+                ),
+                ("In registers is the output, too, beside the scores", "(head_dim + keys)", "keys"),
+                (
+                    "The queries are staged here: they are loaded once, and only keys and values pass",
+                    "(queries + gpu.stages * 2 * keys)",
+                    "gpu.stages * (queries + 2 * keys)",
+                ),
+                (
+                    "What takes all of a memory, to the byte, fits: at most",
+                    "<= gpu.shared and registers <=",
+                    "< gpu.shared and registers <",
+                ),
+                ("It does not look at the registers", " and registers <= gpu.registers", ""),
+                ("It does not look at the shared memory", "shared <= gpu.shared and ", ""),
+                (
+                    "Only keys of 16 to 128 and the like are tried here: powers of 2. They are multiples of 16",
+                    "range(16, 1025, 16)",
+                    "(16, 32, 64, 128, 256, 512, 1024)",
+                ),
+                (
+                    "Keys are loaded as they are: a short last tile is no larger. So tiles of keys do not change "
+                    "the bytes",
+                    "(tokens + programs * 2 * tokens)",
+                    "(tokens + programs * 2 * math.ceil(tokens / keys) * keys)",
+                ),
+            ],
         ),
-        Predicted("bytes", "what all programs of a head load; with a last tile that is short, too", "bytes"),
-        Predicted("waits", "whether there are fewer FLOPs for each of these bytes than the GPU needs", "waits"),
+        Predicted(
+            "bytes",
+            "what all programs of a head load; with a last tile that is short, too",
+            "bytes",
+            variants=[
+                ("Each program loads its queries, too", "(tokens + programs", "(programs"),
+                ("A program loads keys, and as many values", "programs * 2 * tokens", "programs * tokens"),
+                ("Numbers are in 16 bits: 2 bytes", "nbytes = 2 *", "nbytes = 4 *"),
+                ("Bytes are asked for: a number of 16 bits has 2", "nbytes = 2 *", "nbytes = "),
+                (
+                    "A short last tile of queries loads what it has, and no more",
+                    "(tokens + programs",
+                    "(programs * queries + programs",
+                ),
+                (
+                    "What is stored is not loaded: the output is not asked for",
+                    "(tokens + programs",
+                    "(2 * tokens + programs",
+                ),
+                (
+                    "A program loads its queries once, and not once for each tile of keys",
+                    "(tokens + programs",
+                    "(math.ceil(tokens / keys) * tokens + programs",
+                ),
+                ("The numbers of one column are counted: a vector has head_dim", "nbytes = 2 * head_dim", "nbytes = 2"),
+                (
+                    "The number of programs is a whole one, rounded up",
+                    "math.ceil(tokens / queries)",
+                    "tokens / queries",
+                ),
+            ],
+        ),
+        Predicted(
+            "waits",
+            "whether there are fewer FLOPs for each of these bytes than the GPU needs",
+            "waits",
+            variants=[
+                (
+                    "These are too few FLOPs: there are two matmuls of tokens x tokens x head_dim, with two FLOPs for "
+                    "each multiplication and its addition",
+                    "flops = 4 *",
+                    "flops = 2 *",
+                ),
+                (
+                    "As many FLOPs as it needs are enough: it waits where there are fewer",
+                    '/ best["bytes"] <',
+                    '/ best["bytes"] <=',
+                ),
+            ],
+        ),
     ],
     mistakes=[
         mistake(

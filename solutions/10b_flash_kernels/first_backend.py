@@ -102,6 +102,25 @@ ONE, NONE = "sdpa_kernel(backend)", "    return None, None"
             "    with sdpa_kernel(MATH):\n        return F.scaled_dot_product_attention(q, k, v, **options), MATH.name",
         ),
         mistake("The options are not passed on", ", **options)", ")"),
+        mistake(
+            "It goes on after the first that has run: stop there, and return what it gave",
+            "return F.scaled_dot_product_attention(q, k, v, **options), backend.name",
+            "found = F.scaled_dot_product_attention(q, k, v, **options), backend.name",
+            "    for backend",
+            "    found = None, None\n    for backend",
+            NONE,
+            "    return found",
+        ),
+        mistake(
+            "This is the first of the list, whether it could take the inputs or not: name the one that ran",
+            "**options), backend.name",
+            "**options), wanted[0].name",
+        ),
+        mistake(
+            "A backend that cannot take the inputs raises a RuntimeError: catch it, and try the next one",
+            "except RuntimeError:\n            continue",
+            "finally:\n            pass",
+        ),
     ],
     hints=[
         "`with sdpa_kernel(backend):` allows this one only. What does PyTorch do inside of it when the backend cannot "

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, Part, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
 
 from .chapter import BY_HAND, SOLVED
 
@@ -26,6 +26,7 @@ CASES = [
     (4, H100, 32, 8192, 128),
     (1, H100, 200, 2048, 64),
     (2, H100, 16, 1000, 128),
+    (1, FAST_EXP, 7, 1000, 64),  # the last tile is short
     (1, FAST_EXP, 300, 4096, 64),
     (2, FAST_EXP, 300, 4096, 64),
     (3, FAST_EXP, 8, 16_384, 128),
@@ -42,6 +43,20 @@ def test_cases():
         yield alone(lambda each=(version, gpu, heads, tokens, head_dim): each, about)
 
 
+OF_SCORES = (
+    "This is the tile of scores: with split-K scores stay where they are, and outputs, maxima and totals are merged"
+)
+EXCHANGED, MATMUL, EXP = "4 * 4 * 128 * (head_dim + 2)", "matmul = 4 * queries", "exp = queries"
+DOWN = "A short tile has a block, or a place in one, too: round up"
+
+
+class Predicted(Varied, Part):
+    """What is right is not told."""
+
+    def __init__(self, name, holds, *variants):
+        super().__init__(name, name, holds, tell=False, variants=variants)
+
+
 ROUNDS = "rounds = math.ceil(blocks / gpu.sms)"
 
 
@@ -52,25 +67,129 @@ ROUNDS = "rounds = math.ceil(blocks / gpu.sms)"
     test_cases=test_cases,
     targets=[
         Own("predicted, not asked of the library", BY_HAND, SOLVED),
-        Part(
-            "blocks",
+        Predicted(
             "blocks",
             "the thread blocks of all heads; of version 2 on an H100, 32 heads, 8,192 tokens: 2,048",
-            tell=False,
+            (DOWN, "math.ceil(tokens / 128)", "tokens // 128"),
+            (
+                "These are the blocks of one head",
+                "heads if version == 1 else heads * tiles",
+                "1 if version == 1 else tiles",
+            ),
+            (
+                "These are the blocks that run at the same time: all that are started are asked for",
+                '"blocks": blocks',
+                '"blocks": min(blocks, gpu.sms)',
+            ),
+            (
+                "There is a block for each tile of queries and tile of keys here: keys pass within a block",
+                "heads * tiles",
+                "heads * tiles * tiles",
+            ),
         ),
-        Part(
-            "exchanged",
+        Predicted(
             "exchanged",
             "the bytes that the four warps write for one another, for a tile of scores",
-            tell=False,
+            (
+                "A maximum and a total of each row travel with the output: head_dim + 2 numbers",
+                EXCHANGED,
+                "4 * 4 * 128 * head_dim",
+            ),
+            (
+                "A row has a maximum and a total: two numbers beside the output's",
+                EXCHANGED,
+                "4 * 4 * 128 * (head_dim + 1)",
+            ),
+            ("What is merged is in 32 bits: 4 bytes a number", EXCHANGED, "2 * 4 * 128 * (head_dim + 2)"),
+            ("All four warps write: 4 parts, and not those of 3", EXCHANGED, "4 * 3 * 128 * (head_dim + 2)"),
+            (
+                "Each warp writes its part once, for all: not once for each other warp",
+                EXCHANGED,
+                "4 * 12 * 128 * (head_dim + 2)",
+            ),
+            (
+                OF_SCORES,
+                EXCHANGED,
+                "4 * 128 * 128",
+            ),
+            (
+                OF_SCORES,
+                EXCHANGED,
+                "4 * 4 * 128 * 128",
+            ),
+            (
+                "One tile of scores is asked for: these are those of all tiles of queries",
+                EXCHANGED,
+                EXCHANGED + " * tiles",
+            ),
+            ("One tile of scores is asked for: these are those of all heads", EXCHANGED, EXCHANGED + " * heads"),
+            (
+                "These are maxima and totals alone: each warp has a part of the output, too",
+                EXCHANGED,
+                "4 * 4 * 128 * 2",
+            ),
         ),
-        Part(
-            "seconds",
+        Predicted(
             "seconds",
             "of all blocks, in rounds; matmuls and exps one after the other, or at the same time",
-            tell=False,
+            (
+                "It is as if there were half as many FLOPs: there are two matmuls, queries with keys and weights with "
+                "values, with two FLOPs for each multiplication and its addition",
+                MATMUL,
+                "matmul = 2 * queries",
+            ),
+            (
+                "A block runs on one SM, and has the rates of one: gpu.matmul / gpu.sms",
+                "(gpu.matmul / gpu.sms)",
+                "gpu.matmul",
+                "(gpu.exp / gpu.sms)",
+                "gpu.exp",
+            ),
+            (
+                "A block of version 1 has all queries of a head, tile after tile",
+                "tiles * 128 if version == 1 else 128",
+                "128",
+            ),
+            (
+                "A short tile takes as long as a whole one: count it as 128 queries",
+                "tiles * 128 if version == 1 else 128",
+                "tokens if version == 1 else min(128, tokens)",
+            ),
+            (
+                "The last round is left out: it takes as long as the others",
+                ROUNDS,
+                "rounds = max(1, blocks // gpu.sms)",
+            ),
+            ("This is the time of one round: there are ceil(blocks / gpu.sms)", ROUNDS, "rounds = 1"),
+            ("Blocks run gpu.sms at a time: this takes one after the other", ROUNDS, "rounds = blocks"),
+            (
+                "Version 4 computes a quarter of the exps elsewhere: three quarters are left, and not one",
+                "3 / 4",
+                "1 / 4",
+            ),
+            ("Exps are forgotten where they take longer, or add up", "exp = queries * tokens", "exp = 0 * tokens"),
+            (DOWN, "math.ceil(tokens / 128)", "tokens // 128"),
+            (
+                "Matmuls and exps run at the same time from version 3 on: version 4 is one of these",
+                "version >= 3",
+                "version == 3",
+            ),
+            (
+                "An exp is computed for each score: there are head_dim times fewer than that",
+                EXP,
+                "exp = head_dim * queries",
+            ),
+            (
+                "Exps of one head and tile are queries x tokens: one for each score",
+                "exp = queries * tokens",
+                "exp = tokens",
+            ),
         ),
-        Part("waits", "waits", "which of the two takes longer in a block", tell=False),
+        Predicted(
+            "waits",
+            "which of the two takes longer in a block",
+            ("It is the other way round: the one that takes longer is asked for", "exp > matmul", "exp < matmul"),
+        ),
     ],
     mistakes=[
         mistake(
@@ -89,8 +208,8 @@ ROUNDS = "rounds = math.ceil(blocks / gpu.sms)"
             "if True:\n        exchanged",
         ),
         mistake(
-            "With split-K each of the four warps has a part for all queries of the tile: a maximum, a total, and an "
-            "output",
+            "It is a quarter of what is right: with split-K each of the four warps has a part for all queries of the "
+            "tile, a maximum, a total, and an output, and a number has 4 bytes",
             "4 * 4 * 128 * (head_dim + 2)",
             "4 * 128 * (head_dim + 2)",
         ),

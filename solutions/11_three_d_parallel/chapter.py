@@ -1,4 +1,4 @@
-"""What the exercises of this chapter share: their order, their notebook's beginning, numbers."""
+"""What the exercises of this chapter share: their order, their notebook's beginning, numbers, results with variants."""
 
 import torch
 

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from tinydist.lab.author import Bytes, Case, Values, Wrong, draw_traffic, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Varied, Wrong, draw_traffic, exercise, mistake
 
 from .chapter import NO_ENGINE, numbers
 
@@ -63,7 +63,93 @@ class Few(Bytes):
     check_communication=False,  # right ways differ in what they send: copies count 1/t each, or in one place
     targets=[
         NO_ENGINE,
-        Values("the norm that one process has, on every rank, and the gradients clipped by it; 1 to 8 ranks"),
+        Varied(
+            "the norm that one process has, on every rank, and the gradients clipped by it; 1 to 8 ranks",
+            variants=[
+                ("What is copied is left out, and it is a part of the model: it counts once", COPIED, '"copied": 0'),
+                ("The tied weight is left out, and it is a part of the model: it counts once", TIED, '"tied": 0'),
+                (
+                    "The tied weight counts in the second stage alone, which a pipeline of one stage has not: count "
+                    "it in "
+                    "the first, or half in each end",
+                    "1 if stage == 0",
+                    "1 if stage == 1",
+                ),
+                (
+                    "The tied weight is left out where the pipeline has one stage: it counts once there, too",
+                    TIED,
+                    '"tied": 0.5',
+                ),
+                (
+                    "Copies are divided by all ranks: t ranks of a tensor group have the same",
+                    COPIED,
+                    '"copied": 1 / dist.get_world_size()',
+                ),
+                (
+                    "Copies are divided by the number of stages: t ranks of a tensor group have the same",
+                    COPIED,
+                    '"copied": 1 / mesh["pp"].size()',
+                ),
+                ("What is cut is divided by t: each part is another one, and counts whole", '"cut": 1', '"cut": 1 / t'),
+                (
+                    "Norms are added up: add their squares, and take the root of the sum",
+                    "gradient.square().sum()",
+                    "gradient.norm()",
+                    "norm = square.sqrt()",
+                    "norm = square",
+                ),
+                (
+                    "The norms of the ranks are added up: add their squares, and take the root of the sum",
+                    "for gradient, kind in gradients)",
+                    "for gradient, kind in gradients).sqrt()",
+                    "norm = square.sqrt()",
+                    "norm = square",
+                ),
+                (
+                    "This is the largest along tp, and not the sum: the squares of all parts add up",
+                    'group=mesh["tp"].get_group())',
+                    'op=dist.ReduceOp.MAX, group=mesh["tp"].get_group())',
+                ),
+                ("This is the square of the norm: its root is missing", "norm = square.sqrt()", "norm = square"),
+                (
+                    "This is the norm after clipping: the one before it is asked for",
+                    "return norm",
+                    "return norm * factor",
+                ),
+                (
+                    "Each gradient is clipped by its own norm: one factor, of the norm of all, is for the whole model",
+                    "gradient *= factor",
+                    "gradient *= min(1.0, max_norm / float(gradient.norm()))",
+                ),
+                (
+                    "The norm is right, and the gradients are as before: multiply them, in place",
+                    "gradient *= factor",
+                    "pass",
+                ),
+                (
+                    "This is the mean over the ranks, and not the sum of squares",
+                    "norm = square.sqrt()",
+                    'norm = (square / (t * mesh["pp"].size())).sqrt()',
+                ),
+                (
+                    "The numbers are added up, and not their squares",
+                    "gradient.square().sum()",
+                    "gradient.sum()",
+                    "norm = square.sqrt()",
+                    "norm = square.abs()",
+                ),
+                (
+                    "The factor is the wrong way round: max_norm over the norm",
+                    "max_norm / float(norm)",
+                    "float(norm) / max_norm",
+                ),
+                (
+                    "Each rank clips by the norm of its own gradients: the norm is one, of the whole model",
+                    "max_norm / float(norm))",
+                    "max_norm / float(torch.cat([g.flatten() for g, _ in gradients]).norm()))",
+                ),
+            ],
+        ),
         Few("two all-reduces of one number, or fewer bytes"),
     ],
     mistakes=[

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from tinydist.lab.author import Bytes, Case, Values, Waits, Wrong, also, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Varied, Waits, Wrong, also, exercise, mistake
 from tinydist.tensor_parallel import Replicated
 
 from .chapter import numbers
@@ -14,6 +14,16 @@ PARTS = 'parts, mine = replicas, mesh["dp"].get_local_rank()'
 LOSS = "    loss = (layer(x) - targets).square().mean()\n"
 MEAN = "        parameter.grad /= replicas\n"
 NORM = '    dist.all_reduce(square, group=mesh["tp"].get_group())\n'
+BEFORE = (
+    LOSS
+    + """\
+    loss.backward()
+    square = sum(parameter.grad.square().sum() for parameter in parameters)
+    dist.all_reduce(square, group=mesh["tp"].get_group())
+    for parameter in parameters:
+        parameter.grad *= (max_norm / square.sqrt()).clamp(max=1.0)
+"""
+)
 TOLD = '    dist.all_reduce(told, group=mesh["dp"].get_group())\n'
 
 
@@ -60,9 +70,86 @@ def train(answer, dp, tp, max_norm, rows, dtype):
     program=train,
     targets=[
         Waits("whatever is started is waited for"),
-        Values(
+        Varied(
             "loss, norm and clipped gradients of one process with the whole batch; 1 to 6 ranks",
             scratch=True,
+            variants=[
+                (
+                    "The gradients are clipped before they are averaged: each replica then has another factor. "
+                    "Average, "
+                    "take the norm, clip",
+                    LOSS + "    loss.backward()\n",
+                    BEFORE,
+                    MEAN,
+                    MEAN.replace("replicas", "1 * replicas"),
+                ),
+                ("The gradients are as before: multiply them by the factor", "parameter.grad *= factor", "pass"),
+                (
+                    "The norm is the one after clipping: the one before it is asked for",
+                    "return told / replicas, norm",
+                    "return told / replicas, norm * factor",
+                ),
+                (
+                    "The gradients are added up over all ranks, and those of a tensor group belong to other parts: "
+                    "along "
+                    "dp alone",
+                    'parameter.grad, group=mesh["dp"].get_group()',
+                    "parameter.grad",
+                ),
+                (
+                    "The gradients are divided by all ranks: the mean is over the dp replicas",
+                    MEAN,
+                    MEAN.replace("replicas", "dist.get_world_size()"),
+                ),
+                (
+                    "The gradients are added up along tp, where ranks have other parts: along dp are the replicas",
+                    'parameter.grad, group=mesh["dp"]',
+                    'parameter.grad, group=mesh["tp"]',
+                ),
+                (
+                    "The gradients are those of this replica's rows: add them up along dp",
+                    '        dist.all_reduce(parameter.grad, group=mesh["dp"].get_group())\n',
+                    "",
+                ),
+                (
+                    "The gradients are those of this replica's rows: add them up along dp, then divide",
+                    '        dist.all_reduce(parameter.grad, group=mesh["dp"].get_group())\n' + MEAN,
+                    "        pass\n",
+                ),
+                (
+                    "The loss is the sum over the replicas: the mean is asked for",
+                    "return told / replicas, norm",
+                    "return told, norm",
+                ),
+                (
+                    "The loss is divided by all ranks: the mean is over the dp replicas",
+                    "return told / replicas, norm",
+                    "return told / dist.get_world_size(), norm",
+                ),
+                (
+                    "Rows are dealt out by the place along tp: ranks that share a layer work on the same rows",
+                    PARTS,
+                    'parts, mine = replicas, mesh["tp"].get_local_rank() % replicas',
+                ),
+                (
+                    "All replicas train on the same rows: each place along dp has its own",
+                    PARTS,
+                    "parts, mine = replicas, 0",
+                ),
+                ("This is the square of the norm: its root is missing", "norm = square.sqrt()", "norm = square"),
+                ("The loss is a sum over numbers: the mean is asked for", ").square().mean()", ").square().sum()"),
+                ("Gradients that are short enough stay as they are: the factor is 1 at most", ".clamp(max=1.0)", ""),
+                (
+                    "Each gradient is clipped by its own norm: one factor is for all",
+                    "parameter.grad *= factor",
+                    "parameter.grad *= (max_norm / parameter.grad.norm()).clamp(max=1.0)",
+                ),
+                (
+                    "The loss is that along tp, where all ranks have computed the same: the replicas are along dp",
+                    TOLD,
+                    TOLD.replace('"dp"', '"tp"'),
+                ),
+            ],
         ),
         Bytes(
             "the layer's two all-reduces along tp, one for each gradient along dp, and one number along each axis",

@@ -4,7 +4,7 @@ from itertools import permutations
 from math import prod
 from random import Random
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 
 SETTINGS = {  # sizes; bytes that a rank sends in a step along each axis, to one neighbor
     "32 GPUs, three axes": ({"pp": 4, "dp": 2, "tp": 4}, {"pp": 1.1e9, "dp": 0.9e9, "tp": 52e9}),
@@ -41,9 +41,65 @@ def test_cases():
     difficulty=3,
     test_cases=test_cases,
     targets=[
-        Values(
+        Varied(
             "the least seconds, and the axes that leave their node then, for up to 48 GPUs",
             names=("the number of seconds", "the axes that leave their node"),
+            variants=[
+                (
+                    "This is the slowest order: the one that sends least over the network is asked for",
+                    "return min(found)",
+                    "return max(found)",
+                ),
+                (
+                    "These are the seconds of all ranks of an axis together: `sent` is what each rank sends, at the "
+                    "same "
+                    "time",
+                    "sum(sent[axis]",
+                    "sum(sizes[axis] * sent[axis]",
+                ),
+                (
+                    "`sent` is what a rank sends: it is not multiplied by (p - 1)/p again",
+                    "sum(sent[axis]",
+                    "sum((sizes[axis] - 1) / sizes[axis] * sent[axis]",
+                ),
+                (
+                    "Bytes are divided by bytes per second: there are no bits in it",
+                    "sum(sent[axis]",
+                    "sum(8 * sent[axis]",
+                ),
+                (
+                    "The speeds are swapped: inside of a node bytes pass at 300e9 per second",
+                    "if axis in leaving else",
+                    "if axis not in leaving else",
+                ),
+                (
+                    "All of an axis passes at the network's speed if all axes together have more than 8 ranks: an axis "
+                    "leaves its node if one of its groups does",
+                    LEAVES,
+                    "if sizes[axis] > 1 and prod(sizes.values()) > 8:",
+                ),
+                (
+                    "These are the axes that stay: those that leave their node are asked for",
+                    '"-".join(sorted(leaving))',
+                    '"-".join(sorted(set(order) - set(leaving)))',
+                ),
+                (
+                    "An axis of one rank leaves no node",
+                    "leaving.append(axis)\n            stride",
+                    "leaving.append(axis)\n            elif sizes[axis] == 1:\n                leaving.append(axis)\n "
+                    "           stride",
+                ),
+                (
+                    "This is the order that leaves with the fewest axes, and not the one with the fewest seconds",
+                    "return min(found)",
+                    "return min(found, key=lambda each: len(each[1]))",
+                ),
+                (
+                    "What sends most comes first here, whatever it costs then: try all orders",
+                    "in permutations(sizes)",
+                    "in [sorted(sizes, key=sent.get, reverse=True)]",
+                ),
+            ],
         ),
         Own("your own arithmetic", "it is arithmetic on the numbers of ranks", ["tinydist.hardware"]),
     ],

@@ -2,7 +2,7 @@
 
 import math
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 
 A100, H100 = 150e12, 400e12  # FLOP/s that a step reaches
 
@@ -23,6 +23,7 @@ def test_cases():
     yield case("ZeRO 2 on 512 GPUs, gradients in fp32", 2, 512, False, 4, H100, 370e9)
     yield case("ZeRO 3 on two GPUs, gradients in fp32", 3, 2, False, 4, H100, 20e9)
     yield case("ZeRO 3 on two GPUs, gradients in bf16, all recomputed", 3, 2, True, 2, H100, 20e9)
+    yield case("DDP on 16 GPUs, gradients in fp32, all recomputed", 0, 16, True, 4, A100, 45e9)
     yield case("one GPU", 3, 1, False, 4, H100, 20e9)
 
 
@@ -38,7 +39,75 @@ LONGEST = "longest = max(forward / 2, backward / (6 if recomputes else 4))"
     difficulty=3,
     test_cases=test_cases,
     targets=[
-        Values("the fewest tokens, for ZeRO 0 to 3, 1 to 512 GPUs, with and without recomputation"),
+        Varied(
+            "the fewest tokens, for ZeRO 0 to 3, 1 to 512 GPUs, with and without recomputation",
+            variants=[
+                (
+                    "Backward has 4 FLOPs for each parameter and token, twice as many as forward, and 6 with "
+                    "recomputation",
+                    "(6 if recomputes else 4)",
+                    "(4 if recomputes else 2)",
+                ),
+                (
+                    "It is as if forward had half of its FLOPs, or weights twice their bytes: 2 FLOPs for each "
+                    "parameter and token, and 2 bytes for each weight",
+                    "forward / 2",
+                    "forward",
+                ),
+                (
+                    "Forward has 2 FLOPs for each parameter and token, and backward has 4",
+                    "forward / 2",
+                    "forward / 6",
+                    "(6 if recomputes else 4)",
+                    "6",
+                ),
+                (
+                    "Recomputation gathers no weights once more: those that backward gathers are there for it",
+                    AGAIN,
+                    AGAIN.replace("2 * part", "(4 if recomputes else 2) * part"),
+                ),
+                (
+                    "The numbers of tokens of both passes are added up. Each pass hides what is sent in it: the larger "
+                    "number counts",
+                    LONGEST,
+                    LONGEST.replace("max(forward / 2, ", "(forward / 2 + "),
+                ),
+                (
+                    "Weights are gathered in backward by ZeRO 3 alone: 1 and 2 keep them",
+                    AGAIN,
+                    AGAIN.replace("== 3", ">= 1"),
+                ),
+                ("Gradients have gradient_bytes bytes each", REDUCED, REDUCED.replace("gradient_bytes", "2")),
+                ("Gradients have gradient_bytes bytes each", REDUCED, REDUCED.replace("gradient_bytes", "4")),
+                (
+                    "What forward sends is left out: it needs tokens, too",
+                    LONGEST,
+                    LONGEST.replace("max(forward / 2, ", "("),
+                ),
+                ("What backward sends is left out: it needs tokens, too", LONGEST, "longest = forward / 2"),
+                ("It is not rounded up: with one token less it waits", "math.ceil(", "round("),
+                (
+                    "With ZeRO gradients are reduce-scattered: an all-reduce sends twice as much",
+                    REDUCED,
+                    REDUCED.replace("(2 if zero == 0 else 1)", "2"),
+                ),
+                (
+                    "ZeRO 1 reduce-scatters its gradients as well: each rank needs its part alone",
+                    REDUCED,
+                    REDUCED.replace("zero == 0", "zero <= 1"),
+                ),
+                (
+                    "A rank sends (d - 1)/d of the bytes, and not (d - 1) times: tokens and parameters are per GPU",
+                    "part = (ranks - 1) / ranks",
+                    "part = ranks - 1",
+                ),
+                (
+                    "Where nothing is sent, no pass waits, with 0 tokens, too",
+                    "return math.ceil(longest * flops / bandwidth)",
+                    "return max(1, math.ceil(longest * flops / bandwidth))",
+                ),
+            ],
+        ),
         Own("your own arithmetic", "it is arithmetic", ["tinydist.planner", "tinydist.hardware"]),
     ],
     mistakes=[
@@ -92,7 +161,8 @@ LONGEST = "longest = max(forward / 2, backward / (6 if recomputes else 4))"
     "crossovers of ZeRO 3 lie between 2,048 and 8,192 tokens per GPU, as software reaches more or less of its wires.",
 )
 def tokens_for_zero(zero, ranks, recomputes, gradient_bytes, flops, bandwidth):
-    """Return the fewest tokens of a microbatch per GPU, an int, with which no pass waits for what it sends.
+    """Return the fewest tokens of a microbatch per GPU, an int, with which no pass waits for what it sends (0 where
+    nothing is sent).
 
     Data parallelism of stage ``zero`` (0 to 3) over ``ranks`` GPUs. Weights are in 16 bits; gradients, of
     ``gradient_bytes`` bytes each, are reduced in backward. ZeRO 1 and 2 gather the weights during forward. Each pass

@@ -1,6 +1,6 @@
 """A ds_config.json as Megatron-LM's arguments: other names, other defaults, and what cannot be said."""
 
-from tinydist.lab.author import Case, Malformed, Values, exercise, kind, mistake
+from tinydist.lab.author import Case, Malformed, Varied, exercise, kind, mistake
 from tinydist.training.compat.megatron_args import optimizer_of, parse, plan_of, rate_of
 
 BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
@@ -96,9 +96,72 @@ MAX = 'lr = scheduler.get("warmup_max_lr", lr)'
     program=read_by_megatron,
     check_communication=False,  # an answer sends nothing
     targets=[
-        Values(
+        Varied(
             "sizes, precision, stage, clipping, the optimizer's numbers, and the learning rate after steps 1 to 5000, "
-            "on 1 to 4 ranks; or a ValueError"
+            "on 1 to 4 ranks; or a ValueError",
+            variants=[
+                (
+                    "Accumulation is a part of the batch: micro batch x accumulation x dp",
+                    ONCE,
+                    "batch = said.get(BATCH) or said[MICRO] * dp",
+                ),
+                (
+                    "The batch is shared by accumulation, too: the micro batch is batch / accumulation / dp",
+                    "batch // said[STEPS] // dp",
+                    "batch // dp",
+                ),
+                (
+                    "The batch is shared by the ranks, too: the micro batch is batch / accumulation / dp",
+                    "batch // said[STEPS] // dp",
+                    "batch // said[STEPS]",
+                ),
+                ("Clipping is 1.0 in both, if nothing is said", "'gradient_clipping', 1.0", "'gradient_clipping', 0.0"),
+                ("AdamW's betas are 0.9 and 0.999 in both, if nothing is said", "(0.9, 0.999)", "(0.9, 0.95)"),
+                ("AdamW's eps is 1e-8 in both, if nothing is said", "'eps', 1e-8", "'eps', 1e-6"),
+                (
+                    "A WarmupLR that does not say warmup_max_lr rises to the optimizer's lr",
+                    MAX,
+                    MAX.replace(", lr)", ", 0.001)"),
+                ),
+                (
+                    "A precision counts if it is enabled: a section may say that it is not",
+                    'if said.get(name, {}).get("enabled")',
+                    "if name in said",
+                ),
+                (
+                    "The optimizer is adam, of which weight decay makes AdamW: there is no adamw among the arguments",
+                    '"--lr-decay-style constant"',
+                    '"--lr-decay-style constant --optimizer adamw"',
+                ),
+                (
+                    "A ValueError is for what the arguments cannot say: stage 1 is --use-distributed-optimizer",
+                    "stage > 1:",
+                    "stage > 0:",
+                ),
+                ("Stage 1 is --use-distributed-optimizer", 'words += ["--use-distributed-optimizer"] * stage', "pass"),
+                (
+                    "Stage 0 shards nothing: --use-distributed-optimizer is stage 1",
+                    '["--use-distributed-optimizer"] * stage',
+                    '["--use-distributed-optimizer"]',
+                ),
+                (
+                    "A WarmupLR that does not say its type rises by the logarithm",
+                    '"warmup_type", "log"',
+                    '"warmup_type", "linear"',
+                ),
+                ("eps is left out: what is said has to be there", "params.get('eps', 1e-8)", "1e-8"),
+                (
+                    "The betas are left out: what is said has to be there",
+                    'params.get("betas", (0.9, 0.999))',
+                    "(0.9, 0.999)",
+                ),
+                ("fp16 is left out: what is enabled has to be there", '("bf16", "fp16")', '("bf16",)'),
+                (
+                    "The warm-up is left out: a WarmupLR has one",
+                    'words += [f"--lr-warmup-iters',
+                    '0 and [f"--lr-warmup-iters',
+                ),
+            ],
         ),
     ],
     mistakes=[

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Case, Malformed, Values, exercise, kind, mistake
+from tinydist.lab.author import Bytes, Case, Malformed, Varied, exercise, kind, mistake
 
 STAGE, MICRO = "zero_optimization.stage", "train_micro_batch_size_per_gpu"
 DEVICE, BUCKET = "zero_optimization.offload_optimizer.device", "zero_optimization.reduce_bucket_size"
@@ -105,7 +105,64 @@ SAVED = "saved = peaks[0] - peaks[1:]"
     program=found_by,
     check_communication=False,  # what is sent are whole numbers, which nothing changes on the way
     targets=[
-        Values("the key and the bytes, the same on all ranks: of 1 to 4, which hold unlike layers"),
+        Varied(
+            "the key and the bytes, the same on all ranks: of 1 to 4, which hold unlike layers",
+            variants=[
+                (
+                    "This is the rank that holds least: the fullest one decides",
+                    "dist.ReduceOp.MAX",
+                    "dist.ReduceOp.MIN",
+                ),
+                (
+                    "These are means over the ranks: the fullest one decides",
+                    MAX,
+                    "dist.all_reduce(peaks)\n    peaks //= dist.get_world_size()",
+                ),
+                (
+                    "This is the least that any rank saves. Find the fullest rank of each configuration first, then "
+                    "subtract",
+                    f"    {MAX}\n    {SAVED}\n",
+                    f"    {SAVED}\n    dist.all_reduce(saved, op=dist.ReduceOp.MIN)\n",
+                ),
+                (
+                    "The configuration as it is was not asked of all ranks: its peak is that of the fullest rank, too",
+                    MAX,
+                    "now = peaks[:1].clone()\n    dist.all_reduce(peaks, op=dist.ReduceOp.MAX)\n    peaks[:1] = now",
+                ),
+                (
+                    "Only the configuration as it is was asked of all ranks: each peak is that of the fullest rank",
+                    MAX,
+                    "dist.all_reduce(peaks[:1], op=dist.ReduceOp.MAX)",
+                ),
+                (
+                    "A section is put in place of what was said there: its other keys stay as they were said",
+                    "place = place.setdefault(section, {})",
+                    "place[section] = {}\n            place = place[section]",
+                ),
+                (
+                    'A path is no key: "a.b" is the key b of the section a',
+                    '*sections, key = path.split(".")',
+                    "sections, key = [], path",
+                ),
+                (
+                    "A section that is not there is to be made, and the key tried: it is left out here",
+                    "        place[key] = value\n",
+                    "        if key in place:\n            place[key] = value\n",
+                ),
+                (
+                    "What costs more than before saves nothing: this takes the change that is largest in size",
+                    "best = int(saved.argmax())",
+                    "best = int(saved.abs().argmax())",
+                ),
+                ("This key saves least", "best = int(saved.argmax())", "best = int(saved.argmin())"),
+                (
+                    "These are the bytes with the sign turned round: less is a saving",
+                    "int(saved[best])",
+                    "-int(saved[best])",
+                ),
+                ("The bytes of the peak before are told, and not what is saved", "int(saved[best])", "int(peaks[0])"),
+            ],
+        ),
         Bytes(
             "an all-reduce of one whole number for each configuration", "one number for each that you try", fewer=True
         ),
@@ -118,7 +175,8 @@ SAVED = "saved = peaks[0] - peaks[1:]"
             "pass",
         ),
         mistake(
-            "These are peaks added up over ranks. No rank has the memory of another: the fullest one decides",
+            "These are peaks, or savings, added up over ranks. No rank has the memory of another: the fullest one "
+            "decides",
             "dist.ReduceOp.MAX",
             "dist.ReduceOp.SUM",
         ),

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from tinydist.lab.author import Bytes, Case, Malformed, Values, also, exercise, kind, mistake
+from tinydist.lab.author import Bytes, Case, Malformed, Varied, also, exercise, kind, mistake
 
 from .chapter import numbers
 
@@ -77,7 +77,8 @@ def asked(found, name, words):
 
 
 SHARE = "share = (losses * mask).sum() * microbatches * ranks / count"
-COUNT = '        count = batch["step_masks"].sum()\n        dist.all_reduce(count)\n'
+SUMMED = 'batch["step_masks"].sum()'
+COUNT = f"        count = {SUMMED}\n        dist.all_reduce(count)\n"
 RETURNS = '        return share, {"lm loss": told / ranks}\n'
 TOGETHER = """\
         own = (losses * mask).sum()
@@ -96,9 +97,63 @@ TOLD = "        told = share.detach().clone()\n        dist.all_reduce(told)\n"
     test_cases=test_cases,
     program=trained,
     targets=[
-        Values(
+        Varied(
             "gradients and both losses of the mean over all tokens that count, of 1 to 3 data ranks and of 1 to 3 "
-            "microbatches, some without any"
+            "microbatches, some without any",
+            variants=[
+                (
+                    "The losses are added up without the mask: multiply them by it, so that padding does not count",
+                    "(losses * mask).sum()",
+                    "losses.sum()",
+                ),
+                (
+                    "All tokens are counted, padding, too: count where the masks are 1",
+                    COUNT,
+                    COUNT.replace(SUMMED, 'torch.tensor(float(batch["step_masks"].numel()))'),
+                ),
+                (
+                    "The losses that count are added up: divide by the tokens of the whole step",
+                    SHARE,
+                    "share = (losses * mask).sum()",
+                ),
+                (
+                    "These are the tokens of this data rank, and the share is not multiplied as often: add up the "
+                    "counts of "
+                    "all data ranks",
+                    COUNT,
+                    '        count = batch["step_masks"].sum()\n',
+                ),
+                (
+                    "The gradients are right, and the loss that is told is dp times too large: it is the mean over "
+                    "data ranks",
+                    "told / ranks",
+                    "told",
+                ),
+                (
+                    "The gradients are right, and the loss that is told is M times too small: its mean over "
+                    "microbatches is "
+                    "taken afterwards",
+                    "told / ranks",
+                    "told / ranks / microbatches",
+                ),
+                (
+                    "The gradients are right, and the loss that is told is the share of the microbatch: its mean over "
+                    "the "
+                    "microbatches is to be that of the step",
+                    "told / ranks",
+                    "told / ranks / microbatches / ranks",
+                ),
+                (
+                    "The gradients are right, and the loss that is told is the mean of each microbatch by itself",
+                    '"lm loss": told / ranks',
+                    '"lm loss": (losses * mask).sum().detach() / mask.sum().clamp(min=1)',
+                ),
+                (
+                    "The masks are averaged, and not added up: count the tokens",
+                    'batch["step_masks"].sum()',
+                    'batch["step_masks"].mean()',
+                ),
+            ],
         ),
         Bytes(
             "two all-reduces of one number in a microbatch, or fewer",

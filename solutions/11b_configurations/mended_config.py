@@ -3,7 +3,7 @@
 import copy
 from random import Random
 
-from tinydist.lab.author import Case, Malformed, Values, exercise, kind, mistake
+from tinydist.lab.author import Case, Malformed, Varied, exercise, kind, mistake
 from tinydist.training import Config
 from tinydist.training.compat.ds_file import ConfigError
 
@@ -93,6 +93,8 @@ def flat(said, path=""):
     return found
 
 
+MICROS = "micro = max(each for each in range(1, said[MICRO] + 1) if rows % each == 0)"
+RAISED = '        raise ValueError(f"{said[BATCH]} rows cannot be shared by {dp} ranks")\n'
 SIZES = "    mended[MICRO], mended[STEPS] = micro, rows // micro\n"
 PARAM = 'if stage < 3:\n        zero.pop("offload_param", None)\n'
 FP16 = 'mended["fp16"]["enabled"] = False'
@@ -106,9 +108,106 @@ FP16 = 'mended["fp16"]["enabled"] = False'
     program=accepted,
     check_communication=False,  # an answer sends nothing
     targets=[
-        Values(
+        Varied(
             "DeepSpeed accepts it, it learns the same, and holds no more at once, and no other key changes; on 1 to 4 "
-            "ranks, with and without stages"
+            "ranks, with and without stages",
+            variants=[
+                (
+                    "A smaller micro batch is halved here until it divides: the largest that divides is asked for",
+                    MICROS,
+                    "micro = next(said[MICRO] >> n for n in range(9) if rows % max(1, said[MICRO] >> n) == 0) or 1",
+                ),
+                (
+                    "This micro batch is larger than the one that was said, and may not fit: take the largest that is "
+                    "not",
+                    MICROS,
+                    "micro = min(each for each in range(min(said[MICRO], rows), rows + 1) if rows % each == 0)",
+                ),
+                (
+                    "The micro batch is taken as it was said, whether it adds up or not: it has to divide the rows of "
+                    "a rank",
+                    MICROS,
+                    "micro = said[MICRO]",
+                ),
+                (
+                    "The micro batch has to divide the rows of a rank, and is compared with those of all",
+                    MICROS,
+                    "micro = max(each for each in range(1, said[MICRO] + 1) if said[BATCH] % each == 0)",
+                ),
+                (
+                    "The micro batch becomes 1 where it does not divide: take the largest that does",
+                    MICROS,
+                    "micro = said[MICRO] if rows % said[MICRO] == 0 else 1",
+                ),
+                (
+                    "The micro batch is the greatest common divisor: a larger one may divide, too",
+                    MICROS,
+                    "micro = __import__('math').gcd(rows, said[MICRO])",
+                ),
+                (
+                    "Where accumulation is 1, it is written down, too",
+                    SIZES,
+                    SIZES + "    if mended[STEPS] == 1:\n        del mended[STEPS]\n",
+                ),
+                (
+                    "The old gradient_accumulation_steps stays: it follows from the two others",
+                    SIZES,
+                    "    mended[MICRO], mended[STEPS] = micro, mended.get(STEPS, rows // micro)\n",
+                ),
+                (
+                    "Where dp ranks cannot share the batch, a ValueError is right, and no other batch",
+                    RAISED,
+                    "        mended[BATCH] = rows * dp\n",
+                ),
+                (
+                    "ValueError where the micro batch does not divide: take a smaller one",
+                    MICROS,
+                    "if rows % said[MICRO]:\n        raise ValueError(said)\n    micro = said[MICRO]",
+                ),
+                (
+                    "A section that is not there, or stage 0, stays as it is: with a pipeline the stage is 1 at most, "
+                    "and "
+                    "may be less",
+                    "if pp > 1 and stage > 1:",
+                    "if pp > 1 and zero:",
+                ),
+                (
+                    "offload_optimizer goes with any stage above 0: it is not broken there, and stays",
+                    "if stage == 0:",
+                    "if stage < 3:",
+                ),
+                (
+                    "offload_optimizer goes with any stage above 0: it is not broken there, and stays",
+                    "if stage == 0:",
+                    "if stage < 2:",
+                ),
+                (
+                    "offload_optimizer of stage 0 is left, and there are no shards that it could move",
+                    "if stage == 0:",
+                    "if False:",
+                ),
+                ("offload_param is of stage 3 alone: in stage 2 it is left here", "if stage < 3:", "if stage < 2:"),
+                ("offload_param of stage 3 stays where stage 3 stays", "if stage < 3:", "if stage < 4:"),
+                (
+                    "The stage that is left with a pipeline counts: the offloads are looked at with the old one here",
+                    'stage = zero["stage"] = 1',
+                    'zero["stage"] = 1',
+                ),
+                (
+                    "With a pipeline the stage becomes 0 here: 1 goes with it",
+                    'stage = zero["stage"] = 1',
+                    'stage = zero["stage"] = 0',
+                ),
+                (
+                    "fp16 becomes false only where bf16 is enabled as well",
+                    "if all(mended",
+                    "if any(mended",
+                    FP16,
+                    'mended.setdefault("fp16", {})["enabled"] = False',
+                ),
+                ("Of fp16 and bf16 both stay enabled here", FP16, "pass"),
+                ("The pipeline is left out: with it, the stage is 1 at most, and 2 is not", "stage > 1:", "stage > 2:"),
+            ],
         ),
     ],
     mistakes=[

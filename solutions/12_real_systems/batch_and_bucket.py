@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 
 SYSTEMS = ("DDP", "Accelerate", "DeepSpeed", "Megatron-LM", "torchtitan")
 
@@ -35,12 +35,17 @@ def some(draw, **settings):
 
 
 def test_cases():
-    for seed in range(45):
+    for seed in range(60):
         draw = Random(seed)
         system, gpus, context = SYSTEMS[seed % 5], draw.choice((8, 16, 64)), draw.choice((512, 2048))
-        settings, numbers = settings_of(system, draw), draw.choice((30_000_000, 900_000_000))
+        settings, numbers = settings_of(system, draw), draw.choice((5_000_000, 30_000_000, 900_000_000))
         about = f"{system} on {gpus} GPUs, {settings}, {numbers:,} gradients on a rank"
         yield alone(lambda given=(system, settings, gpus, context, numbers): given, about)
+    many = "Megatron-LM", {"--micro-batch-size": 2, "--overlap-grad-reduce": True}, 64, 2048, 900_000_000
+    yield alone(lambda: many, "Megatron-LM on 64 GPUs, of which each has a part of the batch; 900,000,000 gradients")
+
+
+STEPS_GPUS = "* steps * gpus\n"
 
 
 @exercise(
@@ -50,8 +55,109 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", "count the tokens and the bytes yourself", ("tinydist.planner", "tinydist.scripts")),
-        Values(
-            "45 runs of five systems on 8 to 64 GPUs", ["the tokens of a step", "the bytes of a bucket"], whole=True
+        Varied(
+            "60 runs of five systems on 8 to 64 GPUs",
+            ["the tokens of a step", "the bytes of a bucket"],
+            whole=True,
+            variants=[
+                (
+                    "What your loop accumulates belongs to the step: the optimizer sees all of it",
+                    'settings.get("accumulated", 1)',
+                    "1",
+                ),
+                (
+                    "What is accumulated belongs to the step, by whatever name: the optimizer sees all of it",
+                    'settings.get("accumulated", 1)',
+                    "1",
+                    'settings.get("gradient_accumulation_steps", 1)',
+                    "1",
+                ),
+                (
+                    "batch_size is that of one process here: all processes together have `gpus` times as much",
+                    STEPS_GPUS,
+                    "* steps\n",
+                ),
+                (
+                    "train_batch_size is that of all GPUs and of all that is accumulated: it is not multiplied again",
+                    'settings.get("train_batch_size", sequences)',
+                    'settings.get("train_batch_size", 0) * gpus or sequences',
+                ),
+                (
+                    "train_batch_size is that of all GPUs and of all that is accumulated: it is not multiplied again",
+                    'settings.get("train_batch_size", sequences)',
+                    'settings.get("train_batch_size", 0) * steps or sequences',
+                ),
+                (
+                    "--global-batch-size is that of all GPUs: it is not multiplied again",
+                    '"--global-batch-size", micro * gpus // cut)',
+                    '"--global-batch-size", micro) * (gpus // cut)',
+                ),
+                (
+                    "num_tokens_per_train_step is that of all GPUs: it is not multiplied again",
+                    '["num_tokens_per_train_step"], 0',
+                    '["num_tokens_per_train_step"] * gpus, 0',
+                ),
+                (
+                    "num_tokens_per_train_step has tokens already, and not sequences",
+                    '["num_tokens_per_train_step"], 0',
+                    '["num_tokens_per_train_step"] * context, 0',
+                ),
+                (
+                    "FSDP2 has no buckets of gradients: 0 bytes",
+                    '["num_tokens_per_train_step"], 0',
+                    '["num_tokens_per_train_step"], min(25 * 2**20, 4 * numbers)',
+                ),
+                ("Tokens are asked for: sequences x context", "tokens = sequences * context", "tokens = sequences"),
+                (
+                    "Without --global-batch-size each data-parallel rank has one microbatch, and this is that of one "
+                    "rank",
+                    "micro * gpus // cut",
+                    "micro",
+                ),
+                (
+                    "GPUs of a pipeline share a part of the batch, too: data-parallel ranks are GPUs / (tensor x "
+                    "pipeline)",
+                    ' * settings.get("--pipeline-model-parallel-size", 1)',
+                    "",
+                ),
+                (
+                    "GPUs of a tensor group share a part of the batch, too: data-parallel ranks are GPUs / (tensor x "
+                    "pipeline)",
+                    'settings.get("--tensor-model-parallel-size", 1) * ',
+                    "",
+                ),
+                (
+                    "reduce_bucket_size counts numbers, and a gradient in fp32 has 4 bytes",
+                    'settings.get("reduce_bucket_size", 500_000_000)',
+                    'settings.get("reduce_bucket_size", 500_000_000) // 4',
+                ),
+                (
+                    "--ddp-bucket-size counts numbers, and a gradient in fp32 has 4 bytes",
+                    "1_000_000 * (gpus // cut)))",
+                    "1_000_000 * (gpus // cut))) // 4",
+                ),
+                ("DeepSpeed's bucket has 500,000,000 numbers, if nothing is said", "500_000_000", "200_000_000"),
+                ("PyTorch's bucket has 25 MiB, if nothing is said", '"bucket_cap_mb", 25', '"bucket_cap_mb", 100'),
+                (
+                    "Megatron-LM's bucket grows with the data-parallel ranks, if nothing is said: max(40,000,000, "
+                    "1,000,000 x "
+                    "ranks) numbers",
+                    "max(40_000_000, 1_000_000 * (gpus // cut))",
+                    "40_000_000",
+                ),
+                (
+                    "Megatron-LM's bucket grows with the data-parallel ranks, and not with all GPUs",
+                    "1_000_000 * (gpus // cut)",
+                    "1_000_000 * gpus",
+                ),
+                (
+                    "In PyTorch, too, a bucket is never larger than all gradients of a rank",
+                    "min(4 * bucket, 4 * numbers)",
+                    '4 * (bucket if system in ("DDP", "Accelerate") else min(bucket, numbers))',
+                ),
+                ("A gradient in fp32 has 4 bytes", "min(4 * bucket, 4 * numbers)", "min(2 * bucket, 2 * numbers)"),
+                ("bucket_cap_mb is in MiB of bytes, and not in numbers", "* 2**20 // 4", "* 2**20"),
+            ],
         ),
     ],
     mistakes=[

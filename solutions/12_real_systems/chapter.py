@@ -1,4 +1,4 @@
-"""What the exercises of this chapter share: their order and their notebook's beginning."""
+"""What the exercises of this chapter share: their order and their notebook's beginning; results with variants."""
 
 ORDER = ["batch_and_bucket", "silent_defaults", "choose_flags"]
 

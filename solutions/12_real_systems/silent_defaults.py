@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 
 SYSTEMS = ("DDP", "FSDP plugin", "DeepSpeed ZeRO 2", "DeepSpeed ZeRO 3")
 BUCKET, THRESHOLD = 200_000, 100_000
@@ -49,6 +49,9 @@ def test_cases():
         yield alone(lambda arguments=arguments: arguments, about)
 
 
+CLIPS = "clipping = any(abs(loss - other) > 1e-4 for loss, other in zip(losses, ours))"
+
+
 @exercise(
     title="Name the defaults of a run",
     minutes=20,
@@ -56,7 +59,52 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", "write the sums down yourself", ("tinydist.planner", "tinydist.zero")),
-        Values("40 runs of four systems on 2 to 8 ranks; all in fp32, 4 bytes a number", NAMES, whole=True),
+        Varied(
+            "40 runs of four systems on 2 to 8 ranks; all in fp32, 4 bytes a number",
+            NAMES,
+            whole=True,
+            variants=[
+                (
+                    "It is the other way round: where losses differ, another training runs, with clipping",
+                    "clipping = any(",
+                    "clipping = not any(",
+                ),
+                ("Not every difference is one of rounding: 1e-4 is enough for clipping", "> 1e-4 for", "> 1e-2 for"),
+                ("DDP holds weights, gradients and two moments of Adam: 4 N", '"DDP": 4 *', '"DDP": 3 *'),
+                (
+                    "Bytes are compared with too few here, as if a number had not 4 bytes, or nothing was allowed for "
+                    "rounding",
+                    "held > 1.005 * 4 * plain",
+                    "held > 1.005 * plain",
+                ),
+                (
+                    "The plugin was not used: what is held then is DDP's, with buckets or without",
+                    "held > 3.9 * 4 * numbers",
+                    "held > 4.5 * 4 * numbers",
+                ),
+                (
+                    "The plugin was not used only where all of 4 N are held: more than its shards may be DDP's "
+                    "buckets, too",
+                    "held > 3.9 * 4 * numbers",
+                    "abs(held / (16 * numbers) - 1) < 0.01",
+                ),
+                (
+                    "In stage 3 each rank holds a part: N / ranks",
+                    "5 * numbers / ranks + 200_000",
+                    "5 * numbers + 200_000",
+                ),
+                (
+                    "Half a percent is allowed: small parameters that stay whole are few bytes",
+                    "held > 1.005 *",
+                    "held > 1.05 *",
+                ),
+                (
+                    "unsharded is said of the plugin alone: DDP has nothing to shard",
+                    'unsharded = system == "FSDP plugin" and held',
+                    'unsharded = system in ("FSDP plugin", "DDP") and held',
+                ),
+            ],
+        ),
     ],
     mistakes=[
         mistake(

@@ -1,4 +1,4 @@
-"""What the exercises of this chapter share: their order and their notebook's beginning."""
+"""What the exercises of this chapter share: their order and their notebook's beginning; results with variants."""
 
 ORDER = ["train_under_torchrun", "wire_time", "mended_elastic", "lost_time", "culprit"]
 

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 
 from .records import MANY, run
 
@@ -54,14 +54,15 @@ def test_cases():
 
 
 ABSENT = "last.get((rank, group), 0) < number"
+KINDS = '(entry["profiling_name"], entry["input_sizes"])'
 COSTS = "sum(cost for cost, *_ in waits[rank])"
 
 
-class Named(Values):
+class Named(Varied):
     """A mistake is told if all four are what it gives; else, whether the one that is named waits itself."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments, whole=True)
+    def __init__(self, *arguments, variants):
+        super().__init__(*arguments, whole=True, variants=variants)
 
     def general(self, trial, right):
         (records, groups), (what, rank, *_), its = trial.arguments[0], trial.returned[0], right.returned[0]
@@ -83,7 +84,76 @@ def ids(entry):
     test_cases=test_cases,
     targets=[
         Own("your own reading", "read the records yourself", ("tinydist.diagnose",)),
-        Named("in records of 3 to 9 ranks in several groups", ["the verdict", "the rank", "the group", "the call"]),
+        Named(
+            "in records of 3 to 9 ranks in several groups",
+            ["the verdict", "the rank", "the group", "the call"],
+            variants=[
+                ("This rank calls what most call: name the one that does not", "if kind != most:", "if kind == most:"),
+                ("Sizes have to fit, too, and not the operation alone", KINDS, '(entry["profiling_name"],)'),
+                ("Operations have to fit, too, and not the sizes alone", KINDS, 'entry["input_sizes"]'),
+                (
+                    "A call that does not fit comes before all else: here somebody who is missing is looked for first",
+                    "if kind != most:",
+                    "if kind != most and len(there) == len(groups[group]):",
+                ),
+                (
+                    "Of the calls that wait for the rank, the one is asked for in which somebody has waited longest: "
+                    "so the "
+                    "first who came counts, and not the last",
+                    "since = min(",
+                    "since = max(",
+                ),
+                (
+                    "Of the calls that wait for the rank, the one is asked for in which somebody has waited longest, "
+                    "and not "
+                    "the first that is found",
+                    "in sorted(missing)",
+                    "in missing",
+                ),
+                (
+                    "Of the calls that wait for the rank, the one is asked for in which somebody has waited longest, "
+                    "and not "
+                    "the one with the smallest number",
+                    "in sorted(missing)",
+                    "in sorted(missing, key=lambda each: (each[3], each))",
+                ),
+                (
+                    "A rank costs what it costs in all calls together, and not in its worst",
+                    COSTS,
+                    "max((cost for cost, *_ in waits[rank]), default=0)",
+                ),
+                (
+                    "A rank costs what the next-to-last waits, and not what all others wait together",
+                    "latest[0] - before[0]",
+                    "sum(latest[0] - entry['time_created_ns'] for entry in there.values())",
+                ),
+                (
+                    "The call is asked for in which the rank costs most, and not its first",
+                    "= max(waits[rank])",
+                    "= waits[rank][0]",
+                ),
+                (
+                    "The call is asked for in which the rank costs most, and not its last",
+                    "= max(waits[rank])",
+                    "= waits[rank][-1]",
+                ),
+                (
+                    "Calls that some have dropped do not count: nobody knows when those came",
+                    "len(there) == len(groups[group]) > 1",
+                    "len(there) > 1",
+                ),
+                (
+                    "This is the next-to-last: the last one keeps the others waiting",
+                    "waits[latest[1]]",
+                    "waits[before[1]]",
+                ),
+                (
+                    "Only a rank that calls less than others is looked for: where all came, somebody is late",
+                    "if rank not in waiting:",
+                    "if rank not in waiting or rank in {each[1] for each in missing[:1]}:",
+                ),
+            ],
+        ),
     ],
     mistakes=[
         mistake(

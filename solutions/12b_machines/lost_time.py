@@ -3,7 +3,7 @@
 from itertools import pairwise
 from random import Random
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 
 
 def run(seed, every, kills, steps=24):
@@ -52,6 +52,10 @@ def test_cases():
         )
 
 
+LOADS, KILLED = 'elif before == "start":', 'now == "kill" or (now == "step" and step <= furthest)'
+AGAIN = f"elif {KILLED}:"
+
+
 @exercise(
     title="Where the time has gone",
     minutes=20,
@@ -59,10 +63,84 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         Own("your own reading", "read the log yourself", ("tinydist.diagnose", "tinydist.planner")),
-        Values(
+        Varied(
             "16 logs of 24 steps, with kills in a step, in a load and in a meeting",
             ["seconds of meeting", "seconds of loading", "seconds of steps again", "the effective part"],
             whole=True,
+            variants=[
+                ("This is the part that is lost: the effective part is the rest", "1 - (meeting", "(meeting"),
+                (
+                    "The whole time is from the first line to the last: a log need not begin at 0",
+                    "log[-1][0] - log[0][0]",
+                    "log[-1][0]",
+                ),
+                (
+                    "Of the effective part only steps again are taken off: meeting and loading are lost, too",
+                    "(meeting + loading + again)",
+                    "again",
+                ),
+                (
+                    "Of the effective part loading is not taken off: it is lost, too",
+                    "(meeting + loading + again)",
+                    "(meeting + again)",
+                ),
+                (
+                    "Of the effective part meeting is not taken off: it is lost, too",
+                    "(meeting + loading + again)",
+                    "(loading + again)",
+                ),
+                (
+                    "Of the effective part steps again are not taken off: they are lost, too",
+                    "(meeting + loading + again)",
+                    "(meeting + loading)",
+                ),
+                (
+                    "What is loading is no step again, too: its stretch counts once",
+                    AGAIN,
+                    AGAIN.replace("elif", "if", 1),
+                ),
+                (
+                    "There is no loading: the stretch from a start to its first step is that, and no step",
+                    LOADS,
+                    "elif False:",
+                ),
+                (
+                    "The stretch from a start to its first step is loading, and not meeting",
+                    "loading += seconds",
+                    "meeting += seconds",
+                ),
+                (
+                    "They meet until they start: the load that follows is no meeting",
+                    "loading += seconds",
+                    "loading, meeting = loading + seconds, meeting + seconds",
+                ),
+                (
+                    "Meeting goes until the next start, and each kill begins one: a stretch that ends with a kill "
+                    "counts once",
+                    'if before == "kill":',
+                    'if before == "kill" or now == "kill":',
+                ),
+                (
+                    "A step that begins at the one that was furthest is new: what was done before ends there",
+                    "step <= furthest",
+                    "step <= furthest + 1",
+                ),
+                (
+                    "The step that was done last before the kill is done again, too, if it comes again",
+                    "step <= furthest",
+                    "step < furthest",
+                ),
+                (
+                    "The first start of the run loads as well, and its seconds are lost",
+                    LOADS,
+                    'elif before == "start" and begin > log[0][0]:',
+                ),
+                (
+                    "The stretch to the last line is no step: it is lost by none of the three",
+                    KILLED,
+                    'now in ("kill", "end") or (now == "step" and step <= furthest)',
+                ),
+            ],
         ),
     ],
     mistakes=[

@@ -3,12 +3,18 @@
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Case, Values, Wrong, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Varied, Wrong, exercise, mistake
 
 from .machines import ROWS, Folder, Lost, batches
 
 STEPS = 9
 SHARE, STARTED_FOR_FOUR = "mine = slice(rank, None, ranks)", "mine = slice(2 * rank, 2 * rank + 2)"
+BY_PARTS = "mine = slice(*(len(rows) * place // ranks for place in (rank, rank + 1)))"
+OWN_NOISE = (
+    "The noise is drawn for a rank's own rows alone: then a row gets other noise where ranks are more or fewer. Draw "
+    "it "
+    "for the whole batch, and take your rows of it"
+)
 WRITTEN = '            files.write("new", state)\n            files.rename("new", "checkpoint")\n'
 
 
@@ -28,6 +34,7 @@ def test_cases():
     yield case((3, 4, None), (1, 6, 1), (3, None, None), every=3)
     yield case((2, 1, None), (4, 8, None), (3, None, None), every=1, dtype=torch.float64)
     yield case((1, 5, 2), (1, None, None))
+    yield case((5, 4, None), (2, None, None))
 
 
 def program(answer, content, starts, every, dtype):
@@ -83,9 +90,79 @@ def share_of(answer, group, dtype):
     program=program,
     check_communication=False,  # ranks talk in groups of each start: what is sent there is not changed
     targets=[
-        Values(
-            "the steps of each start, and in the end the weight of a process that nothing stops; 1 to 4 ranks",
+        Varied(
+            "the steps of each start, and in the end the weight of a process that nothing stops; 1 to 5 ranks",
             scratch=True,
+            variants=[
+                (
+                    "The gradient is divided by the ranks as well: the batch is divided by all of its rows already",
+                    "    dist.all_reduce(gradient, group=group)\n",
+                    "    dist.all_reduce(gradient, group=group)\n        gradient = gradient / ranks\n",
+                ),
+                (
+                    "The gradients of the ranks are not added up: each has its own rows",
+                    "dist.all_reduce(gradient, group=group)",
+                    "pass",
+                ),
+                (
+                    "The rate is that of the next step: before the first step it is 0.1",
+                    "(1 - step / steps)",
+                    "(1 - (step + 1) / steps)",
+                ),
+                (
+                    "The rate falls to 0 over what is left of the run: it follows from the steps of the whole run",
+                    "(1 - step / steps)",
+                    "(1 - (step - first) / (steps - first))",
+                ),
+                ("The rate stays what it is: over the run it falls to 0", "0.1 * (1 - step / steps)", "0.1"),
+                ("All ranks work on the first rows: each has its own", SHARE, "mine = slice(0, None, ranks)"),
+                (
+                    OWN_NOISE,
+                    "x = (rows + noise)[mine]",
+                    "x = rows[mine] + noise[: len(rows[mine])]",
+                ),
+                (OWN_NOISE, SHARE, BY_PARTS, "x = (rows + noise)[mine]", "x = rows[mine] + noise[: len(rows[mine])]"),
+                (
+                    "The noise depends on which rank draws: it has to follow from the step, and each row has its own, "
+                    "whoever works on it",
+                    SHARE,
+                    BY_PARTS,
+                    "manual_seed(step)",
+                    "manual_seed(rank)",
+                ),
+                (
+                    "The noise is drawn from the seed 0 in each step: it follows from the step",
+                    "manual_seed(step)",
+                    "manual_seed(0)",
+                ),
+                (
+                    "The noise is drawn from the step of this start: it follows from the step of the run",
+                    "manual_seed(step)",
+                    "manual_seed(step - first)",
+                ),
+                ("The noise is missing", "0.1 * torch.randn", "0.0 * torch.randn"),
+                (
+                    "There is noise on the targets' side, too, or on some rows alone: each row gets it once",
+                    "(rows + noise)[mine]",
+                    "(rows + 2 * noise)[mine]",
+                ),
+                (
+                    "The weight is lost at each start: it is part of the state",
+                    'state["weight"], state["momentum"]',
+                    '0.0, state["momentum"]',
+                ),
+                (
+                    "The step that is in the checkpoint is left out: it is saved as the next one already",
+                    '"step": step + 1',
+                    '"step": step + 2',
+                ),
+                ("Every rank saves: one is enough, and several write into one another", " and rank == 0:", ":"),
+                (
+                    "A save comes after every `every` steps: this one comes one step late, or early",
+                    "(step + 1) % every",
+                    "step % every",
+                ),
+            ],
         ),
         Bytes("an all-reduce of the gradient in each step; a start may send a state around", together=True, room=20.0),
     ],

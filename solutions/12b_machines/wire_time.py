@@ -3,7 +3,7 @@
 import re
 from random import Random
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 
 
 def lines_of(seed, nodes, per_node, channels, wire, interfaces):
@@ -11,7 +11,7 @@ def lines_of(seed, nodes, per_node, channels, wire, interfaces):
     draw, ranks, lines = Random(seed), nodes * per_node, []
     for channel in range(channels):
         ring = []
-        for node in range(nodes):
+        for node in range(nodes)[:: -1 if channel % 2 else 1]:  # as NCCL turns some round
             turn = channel % per_node
             own = [node * per_node + place for place in range(per_node)]
             ring += own[turn:] + own[:turn]
@@ -64,7 +64,83 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         Own("your own reading", "read the lines yourself", ("tinydist.hardware", "tinydist.planner")),
-        Values("8 logs of 8 to 24 GPUs on 1 to 16 nodes", ["the wire", "the seconds"], whole=True),
+        Varied(
+            "8 logs of 8 to 24 GPUs on 1 to 16 nodes",
+            ["the wire", "the seconds"],
+            whole=True,
+            variants=[
+                (
+                    "It is half of what is right: an all-reduce goes round twice, first to add up and then to share",
+                    "2 * (ranks - 1)",
+                    "(ranks - 1)",
+                ),
+                (
+                    "Of a ring of n ranks each sends (n - 1) / n, twice: it has a part of the sum itself",
+                    "2 * (ranks - 1) / ranks",
+                    "2",
+                ),
+                (
+                    "The ring goes through all ranks, and not through nodes: each sends 2 (n - 1) / n, n of them ranks",
+                    "2 * (ranks - 1) / ranks",
+                    "2 * (ranks // per_node - 1) / (ranks // per_node)",
+                ),
+                (
+                    "Each rank sends 2 (n - 1) / n of the tensor, and not 2 (n - 1) times it",
+                    "2 * (ranks - 1) / ranks",
+                    "2 * (ranks - 1)",
+                ),
+                (
+                    "All interfaces of a node are added up: they send at the same time, and the busiest counts",
+                    "(int(sender) // per_node, number)",
+                    "int(sender) // per_node",
+                ),
+                (
+                    "This is the mean of the interfaces: the busiest counts",
+                    "max(busy.values(), default=0.0)",
+                    "sum(busy.values()) / max(1, len(busy))",
+                ),
+                (
+                    "This is the interface that sends least: the busiest counts",
+                    "max(busy.values(), default=0.0)",
+                    "min(busy.values(), default=0.0)",
+                ),
+                (
+                    "These are the interfaces of node 0 alone",
+                    "max(busy.values(), default=0.0)",
+                    "max((each for (node, _), each in busy.items() if node == 0), default=0.0)",
+                ),
+                (
+                    "An interface belongs to a node, and not to a rank: ranks of a node share it",
+                    "(int(sender) // per_node, number)",
+                    "(int(sender), number)",
+                ),
+                (
+                    "The lines of those that receive are counted: the interface is the sender's",
+                    r"\[send\] via",
+                    r"\[receive\] via",
+                ),
+                ("rates are bytes per second: there are no bits in it", "/ rates[wire] if", "* 8 / rates[wire] if"),
+                (
+                    "The channels have equal parts of the tensor: divide by their number, and not by that of "
+                    "connections",
+                    "/ len(channels)",
+                    r"/ max(1, len(re.findall(r'\[send\] via NET', log)))",
+                ),
+                ("The rate is that of the wire that is used", "/ rates[wire] if", '/ rates["IB"] if'),
+                (
+                    "Each rank's part is divided by the ranks of a node: connections out of a node are few, and carry "
+                    "all of "
+                    "a channel's bytes",
+                    "/ len(channels)",
+                    "/ len(channels) / per_node",
+                ),
+                (
+                    "It is told to be a wire where nothing leaves the node",
+                    'wire, busy = "", {}',
+                    'wire, busy = "IB", {}',
+                ),
+            ],
+        ),
     ],
     mistakes=[
         mistake(

@@ -88,9 +88,25 @@ class Within(Target):
 
     decides = True
 
-    def __init__(self, name, holds):
+    def __init__(self, name, holds, *variants):
         super().__init__(holds)
-        self.name = name
+        self.name, self.variants = name, [mistake(*each) for each in variants]
+
+    def mistaken(self, exercise, trial, right, earlier=()):
+        """The mistake, or variant, that is nearest in most cases."""
+        trials = [trial]
+        for each in exercise.cases:
+            trials.append(type(trial)(trial.program, each))
+        near = {
+            each.words: sum(self.gives(exercise, each, other) for other in trials)
+            for each in (*exercise.mistakes, *self.variants)
+            if self.gives(exercise, each, trial)
+        }
+        return {2: max(near, key=near.get)} if near else {}
+
+    def gives(self, exercise, mistake, trial):
+        mine = self.seen(trial)
+        return mine is not None and bool(self.alike(mine, self.seen(exercise.run(trial.case, mistake)), None))
 
     def judge(self, exercise, trial, right):
         numbers(trial.returned[0], right.returned[0])
@@ -121,11 +137,115 @@ MAPS = "5 * model.heads * model.sequence / (model.width * plan.tp)"
         Within(
             "states",
             f"within {PERCENT} %, for all stages of ZeRO, with pipelines and tensor groups; up to 1T parameters",
+            (
+                "Where both ends are one stage, the table is there once: it is the head as well",
+                "rank == plan.pp - 1 > 0",
+                "rank == plan.pp - 1",
+            ),
+            (
+                "Stage 1 shards Adam's states, and stage 2 gradients, too: it is the other way round here",
+                "adam = 12 / (plan.dp if plan.zero >= 1",
+                "adam = 12 / (plan.dp if plan.zero >= 2",
+                "gradients = 4 / (plan.dp if plan.zero >= 2",
+                "gradients = 4 / (plan.dp if plan.zero >= 1",
+            ),
+            (
+                "The table of positions is not dealt out over the tensor group",
+                "(model.vocabulary / plan.tp + model.sequence)",
+                "(model.vocabulary / plan.tp + model.sequence / plan.tp)",
+            ),
+            (
+                "The first stage has a table of positions, too",
+                "(model.vocabulary / plan.tp + model.sequence)",
+                "(model.vocabulary / plan.tp)",
+            ),
+            (
+                "The table of tokens is dealt out over the tensor group",
+                "(model.vocabulary / plan.tp + model.sequence)",
+                "(model.vocabulary + model.sequence)",
+                "    parameters += model.vocabulary / plan.tp *",
+                "    parameters += model.vocabulary *",
+            ),
+            ("The first stage has a table of tokens", "if rank == 0:", "if False:"),
+            ("Only the first stage has tables, and the last one a head", "if rank == 0:", "if True:"),
+            ("Matrices are dealt out over the tensor group", "model.width**2 / plan.tp", "model.width**2"),
+            ("A stage has layers / pp layers", "model.layers // plan.pp", "model.layers"),
+            ("A layer has 12 width^2 parameters: 4 of attention and 8 of the MLP", "layers * 12", "layers * 8"),
+            ("A layer has 12 width^2 parameters: 4 of attention and 8 of the MLP", "layers * 12", "layers * 4"),
+            ("Adam's states have 12 bytes: both moments and the weights in fp32", "adam = 12", "adam = 8"),
+            (
+                "Adam's states are sharded from stage 1 on",
+                "adam = 12 / (plan.dp if plan.zero >= 1 else 1)",
+                "adam = 12",
+            ),
+            (
+                "Gradients are sharded from stage 2 on",
+                "gradients = 4 / (plan.dp if plan.zero >= 2 else 1)",
+                "gradients = 4",
+            ),
+            ("Weights are sharded in stage 3", "weights = 2 / (plan.dp if plan.zero >= 3 else 1)", "weights = 2"),
+            ("ZeRO 0 shards nothing", "plan.zero >= 1", "plan.zero >= 0"),
         ),
         Within(
             "activations",
             f"within {PERCENT} %, with and without sequence parallelism and recomputation, at any place of a pipeline. "
             "The published 22B model: 63.6 GB, and 10.3 GB with both",
+            (
+                "Selective recomputation spares all maps, of 5 heads s^2 b bytes, and nothing else",
+                "    kept = tokens",
+                "    around, maps = (2, 0) if plan.selective else (around, maps)\n    kept = tokens",
+                "24 / plan.tp",
+                "(0 if plan.selective else 24 / plan.tp)",
+            ),
+            (
+                "Selective recomputation spares the maps of all three, and 2 of 5 are left here",
+                f"0 if plan.selective else {MAPS}",
+                f"0.4 * {MAPS} if plan.selective else {MAPS}",
+            ),
+            (
+                "Selective recomputation spares the maps of all three, and 3 of 5 are left here",
+                f"0 if plan.selective else {MAPS}",
+                f"0.6 * {MAPS} if plan.selective else {MAPS}",
+            ),
+            ("Maps are dealt out over the tensor group, by heads", MAPS, MAPS.replace(" * plan.tp", "")),
+            ("24 of the 34 are dealt out over the tensor group", "24 / plan.tp", "24"),
+            (
+                "All of the 34 are whole here: a tensor group deals out 24 of them, and sequence parallelism the rest",
+                "24 / plan.tp",
+                "24",
+                AROUND,
+                "10",
+            ),
+            ("The 10 are dealt out where sequence parallelism is on, and not else", AROUND, "10"),
+            ("A microbatch has `microbatch` sequences", "plan.microbatch * model.sequence", "model.sequence"),
+            (
+                "These are the activations of one layer: a stage has layers / pp",
+                "in_flight * layers * kept",
+                "in_flight * kept",
+            ),
+            ("A stage has layers / pp layers", "in_flight * layers * kept", "in_flight * model.layers * kept"),
+            ("One microbatch is counted: by 1F1B place r has pp - r in flight", FLYING, "1"),
+            (
+                "Place r of the pipeline, from 0, has pp - r microbatches in flight",
+                FLYING,
+                "min(max(1, plan.pp - rank - 1), plan.microbatches)",
+            ),
+            (
+                "Place r of the pipeline, from 0, has pp - r microbatches in flight, and not one more",
+                FLYING,
+                "min(plan.pp - rank + 1, plan.microbatches)",
+            ),
+            (
+                "The first place has most microbatches in flight, and the last one has one",
+                FLYING,
+                "min(rank + 1, plan.microbatches)",
+            ),
+            ("Activations have 16 bits: 34 s b h counts bytes already", "return {", "kept *= 2\n    return {"),
+            (
+                "The ranks of dp have other sequences: each rank holds its own, and not a part of them",
+                "in_flight * layers * kept",
+                "in_flight * layers * kept / plan.dp",
+            ),
         ),
     ],
     mistakes=[

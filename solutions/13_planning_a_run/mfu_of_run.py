@@ -1,6 +1,6 @@
 """How much of the peak a published run got: from its model's sizes and its tokens per second."""
 
-from tinydist.lab.author import Values, alone, exercise, mistake
+from tinydist.lab.author import Varied, alone, exercise, mistake
 
 from .chapter import BY_HAND, gpt, llama
 
@@ -57,9 +57,82 @@ HEAD, AGAIN = "2 * width * model.vocabulary", "model.layers * layer}"
     test_cases=test_cases,
     targets=[
         BY_HAND,
-        Values(
+        Varied(
             "FLOPs of a token, MFU and HFU: of small models, and of published runs. You find the MFU of 41.5 to 56.3 % "
-            "that Korthikanti et al. report (their HFU counts three times what is recomputed)"
+            "that Korthikanti et al. report (their HFU counts three times what is recomputed)",
+            variants=[
+                (
+                    "What is recomputed is one forward more: backward does not run again, so it counts once, and not "
+                    "three "
+                    "times",
+                    "done = needed + {",
+                    "done = needed + 3 * {",
+                ),
+                (
+                    "All of a layer's forward is run again, scores and weighted values, too",
+                    '"full": model.layers * layer',
+                    '"full": model.layers * products',
+                ),
+                (
+                    "Scores and weighted values are computed again, both: this is one of them",
+                    '"selective": model.layers * maps',
+                    '"selective": model.layers * maps / 2',
+                ),
+                ("Each layer is run again: this is one", '"full": model.layers * layer', '"full": layer'),
+                (
+                    "In each layer scores and weighted values are computed again: this is one layer",
+                    '"selective": model.layers * maps',
+                    '"selective": maps',
+                ),
+                (
+                    "The rate is that of all GPUs together, and so is the peak: gpus times that of one",
+                    "(gpus * peak)",
+                    "peak",
+                ),
+                ("MFU and HFU are parts, and not percents", "of_peak = tokens", "of_peak = 100 * tokens"),
+                (
+                    "The head is a product as well: forward once, and backward twice",
+                    "3 * (model.layers * layer + head)",
+                    "3 * model.layers * layer + head",
+                ),
+                ("A gated MLP has three matrices, the other has two", "(3 if model.gated else 2)", "2"),
+                ("A gated MLP has three matrices, the other has two", "(3 if model.gated else 2)", "3"),
+                ("The MLP has `inner` numbers inside, and not 4 width", "width * model.inner", "width * 4 * width"),
+                (
+                    "The projection behind attention is a product, too: width x width",
+                    "2 * width * width",
+                    "width * width",
+                ),
+                ("Keys and values are two products", "2 * width * keys", "width * keys"),
+                (
+                    "A multiplication and its addition are two FLOPs",
+                    "products = 2 *",
+                    "products = ",
+                    "maps = 4 *",
+                    "maps = 2 *",
+                    "head = 2 *",
+                    "head = ",
+                ),
+                ("A multiplication and its addition are two FLOPs, in the head, too", "head = 2 *", "head = "),
+                ("Tokens are embedded by a look-up, and not by a product", "head = 2 *", "head = 4 *"),
+                (
+                    "Backward is twice forward: together three times, of all that is needed, and of what is "
+                    "recomputed once",
+                    "needed = 3 *",
+                    "needed = 1 *",
+                ),
+                (
+                    "Scores and weighted values are of all heads together: width numbers for each pair",
+                    "maps = 4 *",
+                    "maps = 4 * model.heads *",
+                ),
+                (
+                    "Each layer has its products: these are those of one",
+                    "3 * (model.layers * layer + head)",
+                    "3 * (layer + head)",
+                ),
+                ("Nothing is added for what is recomputed", "done = needed + {", "done = needed + 0 * {"),
+            ],
         ),
     ],
     mistakes=[

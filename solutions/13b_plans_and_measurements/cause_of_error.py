@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from tinydist.lab.author import Values, alone, exercise, mistake
+from tinydist.lab.author import Varied, alone, exercise, mistake
 
 from .chapter import BY_HAND
 
@@ -60,7 +60,58 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         BY_HAND,
-        Values("mean, bias, worst and order of each prediction, and the cause, for made-up steps and BLOOM's trials"),
+        Varied(
+            "mean, bias, worst and order of each prediction, and the cause, for made-up steps and BLOOM's trials",
+            variants=[
+                (
+                    "Each pair counts once, and not from both sides",
+                    "order += seconds",
+                    "order += 2 * (seconds",
+                    "seconds[shorter]\n",
+                    "seconds[shorter])\n",
+                ),
+                (
+                    "A bias has signs: errors up and down cancel in it",
+                    "sum(errors) / len(errors)",
+                    "sum(map(abs, errors)) / len(errors)",
+                ),
+                ("A cause may leave the order as it is: it is no less then", '>= before["order"]', '> before["order"]'),
+                (
+                    "The signs are turned round: an error is above 0 where the prediction is too long",
+                    "found / true - 1",
+                    "1 - found / true",
+                ),
+                ("Errors are parts of the published time, and not seconds", "found / true - 1", "found - true"),
+                ("Errors are parts, and not percents", "found / true - 1", "100 * (found / true - 1)"),
+                ("The worst error keeps its sign", "max(errors, key=abs)", "max(map(abs, errors))"),
+                ("The worst error is the largest in size, and not the lowest", "max(errors, key=abs)", "min(errors)"),
+                (
+                    "These are the pairs in the wrong order",
+                    "seconds[longer] > seconds[shorter]",
+                    "seconds[longer] < seconds[shorter]",
+                ),
+                (
+                    "Only neighbors in the list are compared: an order is one of all pairs",
+                    "other in combinations(range(len(published)), 2)",
+                    "other in zip(range(len(published)), range(1, len(published)))",
+                ),
+                (
+                    "Order is the number of pairs, and not their part",
+                    '"order": order}',
+                    '"order": order / max(1, len(published) * (len(published) - 1) / 2)}',
+                ),
+                (
+                    "Of the changes that are able the one with the least mean is the cause, and not the first",
+                    'min(able, key=lambda name: scores[name]["mean"], default="as it is")',
+                    '(able or ["as it is"])[0]',
+                ),
+                (
+                    "The mean of squares weighs large errors more: the mean of sizes is asked for",
+                    "sum(map(abs, errors)) / len(errors)",
+                    "(sum(e * e for e in errors) / len(errors)) ** 0.5",
+                ),
+            ],
+        ),
     ],
     mistakes=[
         mistake(

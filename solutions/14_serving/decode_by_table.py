@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tinydist.lab.author import Memory, Part, exercise, mistake
+from tinydist.lab.author import Memory, Part, Varied, exercise, mistake
 
 from .chapter import BY_HAND
 from .in_blocks import HIGH, LOW, decoded, step
@@ -31,7 +31,12 @@ def test_cases():
 
 
 BLOCK, SLOTS = "block, slot = table[n // size], n % size", "max(first - i * size, 0), min(n + 1 - i * size, size)"
+WRITTEN = "keys[block, slot], values[block, slot] = key, value"
 MERGED = "mixed = mixed * old + weights @ values[table[i], slots]"
+
+
+class OfVariants(Varied, Part):
+    """Of the results, those under one name."""
 
 
 class NoCopy(Memory):
@@ -50,12 +55,100 @@ class NoCopy(Memory):
     program=decoded,
     targets=[
         BY_HAND,
-        Part("cache", "[blocks", "each new key and value in the next slot of its own sequence, and all else as it was"),
-        Part(
+        OfVariants(
+            "cache",
+            "[blocks",
+            "each new key and value in the next slot of its own sequence, and all else as it was",
+            variants=[
+                ("Nothing is written: the new key and value go into the next slot of the sequence", WRITTEN, "pass"),
+                ("The new key is written, and its value is not", WRITTEN, "keys[block, slot] = key"),
+                ("The new value is written, and its key is not", WRITTEN, "values[block, slot] = value"),
+                (
+                    "After n tokens the next is in slot n % size: here it is one further",
+                    BLOCK,
+                    "block, slot = table[min((n + 1) // size, len(table) - 1)], (n + 1) % size",
+                ),
+                (
+                    "The block is right, and the slot is that of a token n, from 0: n % size",
+                    BLOCK,
+                    "block, slot = table[n // size], 0",
+                ),
+                ("All sequences write into the block of the first", BLOCK, "block, slot = tables[0][0], n % size"),
+            ],
+        ),
+        OfVariants(
             "values",
             "result",
             "those of a softmax over the tokens in the window: block sizes 1 to 5, some shared; "
             f"scores of {LOW:.0e} and {HIGH:,.0f}",
+            variants=[
+                ("The scores are not divided by sqrt(d)", " / math.sqrt(len(query))", ""),
+                ("The scores are divided by d, and not by its root", "math.sqrt(len(query))", "len(query)"),
+                (
+                    "The values are not divided by the sum of the weights",
+                    "out.append(mixed / total)",
+                    "out.append(mixed)",
+                ),
+                (
+                    "The new token does not see itself: it is written, and is the last that is seen",
+                    SLOTS,
+                    "max(first - i * size, 0), min(n - i * size, size)",
+                    "scores.max()",
+                    "scores.max() if len(scores) else most",
+                    "torch.tensor(-math.inf)",
+                    "torch.tensor(-1e30)",
+                ),
+                (
+                    "The window is one token too wide: it has `window` tokens, the new one included",
+                    "max(0, n + 1 - window)",
+                    "max(0, n - window)",
+                ),
+                (
+                    "The window is one token too narrow: it has `window` tokens, the new one included",
+                    "max(0, n + 1 - window)",
+                    "min(n, max(0, n + 2 - window))",
+                ),
+                (
+                    "The values that were weighed before are not rescaled: with a larger maximum, multiply them by "
+                    "exp(before - now)",
+                    "mixed * old +",
+                    "mixed +",
+                ),
+                (
+                    "The sum of the weights before is not rescaled: with a larger maximum, multiply it by exp(before "
+                    "- now)",
+                    "total * old +",
+                    "total +",
+                ),
+                (
+                    "No maximum is subtracted, or one that is not the largest: exp overflows, or all are 0",
+                    "torch.maximum(most, scores.max())",
+                    "torch.zeros(())",
+                ),
+                (
+                    "This is the last block alone: the maximum, the sum and the values go on from block to block",
+                    "total * old +",
+                    "0 * total +",
+                    "mixed * old +",
+                    "0 * mixed +",
+                ),
+                (
+                    "The weights are all alike: they are the exps of the scores",
+                    "(scores - now).exp()",
+                    "torch.ones_like(scores)",
+                    "total * old",
+                    "total",
+                    "mixed * old",
+                    "mixed",
+                ),
+                (
+                    "The first block of the window is left out: a part of it is seen",
+                    "range(first // size,",
+                    "range(-(-first // size),",
+                    "torch.zeros(()), torch",
+                    "torch.zeros(()) + 1e-30, torch",
+                ),
+            ],
         ),
         NoCopy(
             "with 300 tokens at most the bytes of 4 blocks: keys and values are read where they lie",

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Part, Wrong, alone, exercise, kind, mistake
+from tinydist.lab.author import Part, Varied, Wrong, alone, exercise, kind, mistake
 
 from .chapter import BY_HAND, events_of
 
@@ -73,6 +73,93 @@ def replay(answer, blocks, size, events):
 
 COPY = "shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1"
 
+FORK = "references[block] += 1\n        elif"
+GONE = "            for block in tables[name][kept:]:\n                references[block] -= 1\n"
+FREE = "block = references.index(0)"
+TAKEN = "table += [take() for _ in range(new)]"
+ORDER = """            if shared:
+                old, table[-1] = table[-1], take()
+                references[old] -= 1
+                copies.append((old, table[-1]))
+            table += [take() for _ in range(new)]
+"""
+NEW_FIRST = """            place = len(table) - 1
+            table += [take() for _ in range(new)]
+            if shared:
+                old, table[place] = table[place], take()
+                references[old] -= 1
+                copies.append((old, table[place]))
+"""
+VARIANTS = [
+    ("At a fork the blocks get an owner more: count it", FORK, "pass\n        elif"),
+    (
+        "The free block with the largest number is taken: take the smallest",
+        FREE,
+        "block = blocks - 1 - references[::-1].index(0)",
+    ),
+    ("The copy is taken after the new blocks: it comes first of all", ORDER, NEW_FIRST),
+    (
+        "A drop gives no block back: blocks in which none of the tokens is left go",
+        "kept = needed(lengths[name])",
+        'kept = len(tables[name]) if what == "drop" else 0',
+    ),
+    (
+        "A drop gives back the block that still has tokens: round up",
+        "kept = needed(lengths[name])",
+        "kept = lengths[name] // size",
+    ),
+    (
+        "A drop gives back blocks for the tokens that are dropped, and not for those that are left",
+        "kept = needed(lengths[name])",
+        "kept = len(tables[name]) - more[0] // size if more else 0",
+    ),
+    (
+        "The blocks of a drop leave the table, and are still counted: they have an owner less",
+        GONE,
+        '            for block in tables[name][kept:]:\n                references[block] -= what == "end"\n',
+    ),
+    (
+        "At an end the blocks are still counted: they have an owner less",
+        GONE,
+        '            for block in tables[name][kept:]:\n                references[block] -= what == "drop"\n',
+    ),
+    (
+        "A drop makes the sequence shorter: its length stays as it was here",
+        "lengths[name] -= more[0] if more else lengths[name]\n            kept = needed(lengths[name])",
+        "kept = needed(lengths[name] - more[0]) if more else 0",
+    ),
+    (
+        "A new name that is refused is not there: this leaves an empty table",
+        "                refused.append(number)\n",
+        "                refused.append(number)\n                tables.setdefault(name, []), "
+        "lengths.setdefault(name, 0)\n",
+    ),
+    (
+        "A copy is (from, to): these are (to, from)",
+        "copies.append((old, table[-1]))",
+        "copies.append((table[-1], old))",
+    ),
+    (
+        "What is refused changes nothing, and what comes afterwards may fit",
+        "                refused.append(number)\n                continue\n",
+        "                refused.append(number)\n                break\n",
+    ),
+    ("An append of no tokens writes nothing, and needs no copy", "tokens > 0 and length", "length"),
+    ("What just fits is not refused: as many as are free may be taken", "if new + shared >", "if new + shared >="),
+    ("Events are counted from 0, all of them", "refused.append(number)", "refused.append(number + 1)"),
+    ("These are names: which events were refused is asked for", "refused.append(number)", "refused.append(name)"),
+    (
+        "A fork copies its blocks at once: it begins with the same ones, and copies come when somebody writes",
+        "[*tables[name]], lengths[name]\n            for block in tables[name]:\n                references[block] += "
+        "1",
+        "[take() for _ in tables[name]], lengths[name]",
+    ),
+]
+
+
+class OfVariants(Varied, Part):
+    """Of the results, those under one name."""
+
 
 @exercise(
     title="Blocks that are shared until someone writes",
@@ -82,10 +169,16 @@ COPY = "shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1"
     program=replay,
     targets=[
         BY_HAND,
-        Part("refused", "refused", "what does not fit changes nothing; a copy takes a block, too"),
-        Part("copies", "copies", "a shared block is copied before it is written, and no other is"),
-        Part("tables", "tables", "always the free block with the smallest number, for the copy first"),
-        Part("references", "references", "how many tables name each block"),
+        OfVariants(
+            "refused", "refused", "what does not fit changes nothing; a copy takes a block, too", variants=VARIANTS
+        ),
+        OfVariants(
+            "copies", "copies", "a shared block is copied before it is written, and no other is", variants=VARIANTS
+        ),
+        OfVariants(
+            "tables", "tables", "always the free block with the smallest number, for the copy first", variants=VARIANTS
+        ),
+        OfVariants("references", "references", "how many tables name each block", variants=VARIANTS),
     ],
     mistakes=[
         mistake(

@@ -3,7 +3,7 @@
 from random import Random
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, Part, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
 
 from .chapter import SOLVED
 
@@ -76,6 +76,121 @@ def test_cases():
 
 CACHE = "max(model.kv_heads / ranks, 1)"
 
+NUMBERS = "batch * context * 2 * model.layers"
+VARIANTS = [
+    (
+        "Reading the weights and computing run at the same time: the longer counts, and not both",
+        "max(reading, computing)",
+        "(reading + computing)",
+    ),
+    (
+        "A pass waits for what it reads or computes, whichever is longer: this is the shorter",
+        "max(reading, computing)",
+        "min(reading, computing)",
+    ),
+    (
+        "Computing is left out: with many sequences it takes longer than to read the weights",
+        "max(reading, computing)",
+        "reading",
+    ),
+    (
+        "Reading the weights is left out: with few sequences it takes longer than computing",
+        "max(reading, computing)",
+        "computing",
+    ),
+    (
+        "The cache is read besides the longer of the two, and not at the same time",
+        "max(reading, computing) + cache(ranks) / gpu.bandwidth",
+        "max(reading + cache(ranks) / gpu.bandwidth, computing)",
+    ),
+    (
+        "Each sequence of the batch is computed: here it is one",
+        "model.parameters * batch * new",
+        "model.parameters * new",
+    ),
+    ("The FLOPs are shared by the ranks, too", "* new / ranks / gpu.flops", "* new / gpu.flops"),
+    (
+        "The weights are shared by the ranks: each reads its part",
+        "weights / ranks / gpu.bandwidth",
+        "weights / gpu.bandwidth",
+    ),
+    ("A parameter has 2 bytes", "weights = 2 * model.parameters", "weights = model.parameters"),
+    ("A parameter has 2 bytes, and not 4", "weights = 2 * model.parameters", "weights = 4 * model.parameters"),
+    ("A parameter and token are 2 FLOPs", "computing = 2 *", "computing = 1 *"),
+    (
+        "The cache has half of its bytes here: keys and values, of 2 bytes a number",
+        NUMBERS,
+        "batch * context * model.layers",
+    ),
+    ("The cache has twice its bytes here: keys and values, of 2 bytes a number", NUMBERS, NUMBERS.replace("2", "4")),
+    ("The cache is that of one layer: each has its own", NUMBERS, "batch * context * 2"),
+    ("The cache is that of one sequence: each of the batch has its own", NUMBERS, NUMBERS.removeprefix("batch * ")),
+    ("Its cache is a rank's own heads alone: KV heads are shared by the ranks", CACHE, "model.kv_heads"),
+    ("The cache is not read: each pass reads a rank's part of it", " + cache(ranks) / gpu.bandwidth", ""),
+    ("Starts are for each layer, and not once", "model.layers * gpu.starts", "gpu.starts"),
+    ("Starts are left out: each layer has them", "model.layers * gpu.starts", "0"),
+    ("All-reduces are for each layer, and not once", "2 * model.layers * gpu.all_reduce", "2 * gpu.all_reduce"),
+    ("All-reduces are left out: a layer has two of them", "2 * model.layers * gpu.all_reduce", "0 * gpu.all_reduce"),
+    (
+        "These are the seconds on the ranks that are fastest: those on the fewest that fit are asked for",
+        '"alone": seconds(fits[0], 1)',
+        '"alone": seconds(ranks, 1)',
+    ),
+    (
+        "These are the seconds on one rank, whether it fits or not",
+        '"alone": seconds(fits[0], 1)',
+        '"alone": seconds(1, 1)',
+    ),
+    (
+        "These are the fewest ranks that fit: the fastest are asked for",
+        "ranks = min(fits, key=lambda each: seconds(each, 1))",
+        "ranks = fits[0]",
+    ),
+    (
+        "These are the most ranks: the fastest are asked for",
+        "ranks = min(fits, key=lambda each: seconds(each, 1))",
+        "ranks = fits[-1]",
+    ),
+    ("Up to 8 may be drafted, and 8 as well", "range(9)", "range(8)"),
+    ("None may be drafted as well: 0 is a choice, too", "range(9)", "range(1, 9)"),
+    (
+        "To check K drafts a pass computes K + 1 tokens, and K here",
+        "seconds(ranks, drafts + 1)",
+        "seconds(ranks, max(1, drafts))",
+    ),
+    (
+        "To check K drafts takes one pass of K + 1 tokens, and not K + 1 passes",
+        "seconds(ranks, drafts + 1)",
+        "(drafts + 1) * seconds(ranks, 1)",
+    ),
+    ("A round gives one token besides the drafts that are kept", "range(drafts + 1))\n", "range(1, drafts + 1))\n"),
+    ("The draft's passes take time, too: one for each token that it drafts", "drafts * draft + ", ""),
+    ("The draft makes no pass more than it drafts tokens", "drafts * draft + ", "(drafts + 1) * draft + "),
+    (
+        "Only the last kept draft is counted: a round gives all that are kept before it, too",
+        "sum(kept**each for each in range(drafts + 1))",
+        "1 + drafts * kept**drafts",
+    ),
+    (
+        "These are the tokens of the whole batch: those of one sequence are asked for",
+        "return tokens /",
+        "return batch * tokens /",
+    ),
+    (
+        "These are the seconds of a token, and not tokens a second",
+        '"tokens a second": rate(ranks, drafts)',
+        '"tokens a second": 1 / rate(ranks, drafts)',
+    ),
+    ("This is the rate without drafts", '"tokens a second": rate(ranks, drafts)', '"tokens a second": rate(ranks, 0)'),
+]
+
+
+class Predicted(Varied, Part):
+    """What is right is not told."""
+
+    def __init__(self, name, key, holds):
+        super().__init__(name, key, holds, tell=False, variants=VARIANTS)
+
 
 @exercise(
     title="How many GPUs, and how many drafts",
@@ -84,12 +199,10 @@ CACHE = "max(model.kv_heads / ranks, 1)"
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", "here it is arithmetic, and yours", SOLVED),
-        Part(
-            "alone", "alone", "seconds of a token on the fewest GPUs whose memory is enough, without drafts", tell=False
-        ),
-        Part("ranks", "ranks", "those with which a token is fastest, without drafts", tell=False),
-        Part("drafts", "drafts", "as many as are best on these ranks", tell=False),
-        Part("rate", "tokens a second", "of one sequence, on these ranks with these drafts", tell=False),
+        Predicted("alone", "alone", "seconds of a token on the fewest GPUs whose memory is enough, without drafts"),
+        Predicted("ranks", "ranks", "those with which a token is fastest, without drafts"),
+        Predicted("drafts", "drafts", "as many as are best on these ranks"),
+        Predicted("rate", "tokens a second", "of one sequence, on these ranks with these drafts"),
     ],
     mistakes=[
         mistake(

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Own, Part, Wrong, alone, exercise, kind, mistake
+from tinydist.lab.author import Own, Part, Varied, Wrong, alone, exercise, kind, mistake
 
 from .chapter import SOLVED
 
@@ -19,6 +19,7 @@ CASES = [  # about, blocks, size, events: a=..., a begins with this prompt, a le
     ("a block that is found is no longer free", 4, 2, "a=abcd a. b=abx c=uvw"),
     ("a block that is taken forgets", 2, 2, "a=ab a. b=uuu b. c=abx"),
     ("blocks of one token", 5, 1, "a=abc a. b=abx b. c=abcd"),
+    ("two that have the same last block, and a third", 8, 2, "a=abcd b=abcd c=abcde"),
     ("no prompt in common, a full pool", 3, 2, "a=ab b=cd c=ef a. d=gh"),
 ]
 
@@ -56,6 +57,57 @@ def as_texts(answer, blocks, size, events):
     return {"found": str([*counts]), "tables": str({name: [*table] for name, table in sorted(tables.items())})}
 
 
+BACK, BACKED = "queue.append(block)\n", "                    queue.append(block)\n"
+KEPT = "content[block] = tuple(prompt[:end]) if end <= len(prompt) else None"
+VARIANTS = [
+    (
+        "Blocks go to the end of the queue when a request ends: here they go to its front",
+        BACK,
+        "queue.insert(0, block)\n",
+    ),
+    (
+        "What is in a block can be found after its request has ended, until it is taken for something else",
+        BACKED,
+        BACKED + "                    content[block] = None\n",
+    ),
+    ("Tokens are asked for: these are blocks", "found.append(len(table) * size)", "found.append(len(table))"),
+    (
+        "A block was given back while another request has it: it goes back when nobody has it",
+        "if owners[block] == 0:\n                    queue",
+        "if block not in queue:\n                    queue",
+    ),
+    (
+        "Of several blocks with the same tokens the smallest number is found: this is the largest",
+        "content.index(key)",
+        "len(content) - 1 - content[::-1].index(key)",
+    ),
+    (
+        "The tokens that were computed are told: those that need not be are asked for",
+        "found.append(len(table) * size)",
+        "found.append(len(prompt) - len(table) * size)",
+    ),
+    (
+        "Only blocks of requests that run are found: those of ended ones lie in the queue, and can be, too",
+        "if key not in content:",
+        "if key not in content or owners[content.index(key)] == 0:",
+    ),
+    (
+        "Only blocks of requests that have ended are found: those of running ones can be shared, too",
+        "if key not in content:",
+        "if key not in content or owners[content.index(key)] > 0:",
+    ),
+    (
+        "The free block with the smallest number is taken: take the one at the front of the queue",
+        "queue.pop(0)",
+        "queue.pop(queue.index(min(queue)))",
+    ),
+]
+
+
+class OfVariants(Varied, Part):
+    """Of the results, those under one name."""
+
+
 @exercise(
     title="What a prefix cache finds",
     minutes=30,
@@ -64,8 +116,15 @@ def as_texts(answer, blocks, size, events):
     program=as_texts,
     targets=[
         Own("built by yourself", "here it is for you to build", SOLVED),
-        Part("found", "found", "tokens whose keys and values are there: of full blocks, and all tokens before alike"),
-        Part("tables", "tables", "blocks in the queue's order, and last to first when a request ends"),
+        OfVariants(
+            "found",
+            "found",
+            "tokens whose keys and values are there: of full blocks, and all tokens before alike",
+            variants=VARIANTS,
+        ),
+        OfVariants(
+            "tables", "tables", "blocks in the queue's order, and last to first when a request ends", variants=VARIANTS
+        ),
     ],
     mistakes=[
         mistake(

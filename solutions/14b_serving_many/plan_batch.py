@@ -3,7 +3,7 @@
 from random import Random
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, Part, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
 
 from .chapter import SOLVED
 
@@ -76,11 +76,11 @@ def test_cases():
         yield alone(lambda each=each: each, f"{model.name}, {about}")
 
 
-class Predicted(Part):
+class Predicted(Varied, Part):
     """The right number is not told."""
 
-    def __init__(self, name, key, holds):
-        super().__init__(name, key, holds, tell=False)
+    def __init__(self, name, key, holds, *variants):
+        super().__init__(name, key, holds, tell=False, variants=variants)
 
     def general(self, trial, right):
         (mine,), (its,) = (self.seen(each).values() for each in (trial, right))
@@ -88,6 +88,121 @@ class Predicted(Part):
 
 
 MEMORY = "in_memory = max(0, pool - shared // size) // blocks"
+BLOCKS, TOKEN = "-(-(shared % size + own) // size)", "2 * model.layers * model.kv_heads * model.head_dim * model.kept"
+A_TOKEN = [
+    (
+        "It is as if a token had half of its bytes: it leaves a key and a value, in each layer and KV head",
+        TOKEN,
+        TOKEN.removeprefix("2 * "),
+    ),
+    (
+        "A token leaves a key and a value in each layer: it is counted in one layer",
+        TOKEN,
+        TOKEN.replace("model.layers * ", ""),
+    ),
+    (
+        "A token leaves a key and a value for each KV head: one of them is counted",
+        TOKEN,
+        TOKEN.replace("model.kv_heads * ", ""),
+    ),
+    ("A key has head_dim numbers: one is counted", TOKEN, TOKEN.replace("model.head_dim * ", "")),
+    (
+        "A number of the cache has `kept` bytes, and not as many as one of the weights",
+        TOKEN,
+        TOKEN.replace("kept", "weight"),
+    ),
+    ("A number of the cache has `kept` bytes: 2 are counted", TOKEN, TOKEN.replace("model.kept", "2")),
+    ("A number of the cache has `kept` bytes: 1 is counted", TOKEN, TOKEN.replace(" * model.kept", "")),
+    ("A parameter has `weight` bytes: 2 are counted", "model.parameters * model.weight", "model.parameters * 2"),
+    ("A parameter has `weight` bytes: 1 is counted", "model.parameters * model.weight", "model.parameters"),
+    (
+        "A parameter has `weight` bytes, and not as many as a number of the cache",
+        "model.parameters * model.weight",
+        "model.parameters * model.kept",
+    ),
+]
+ROOM = [
+    *A_TOKEN,
+    ("The weights are in the memory, too", "(gpu.memory - weights)", "gpu.memory"),
+    ("The common blocks are in the memory, too, once", "pool - shared // size", "pool"),
+    (
+        "The common blocks are there once, and not for each sequence",
+        "// blocks\n",
+        "// (blocks + shared // size)\n",
+        "pool - shared // size",
+        "pool",
+    ),
+    (
+        "Common blocks are whole ones: what is left of the common tokens is in each one's own, and counted here",
+        "pool - shared // size",
+        "pool - -(-shared // size)",
+    ),
+    (
+        "Blocks are taken whole, so whole ones are counted: tokens are, here",
+        MEMORY,
+        "in_memory = max(0, int((gpu.memory - weights - shared // size * size * token) // (token * own)))",
+    ),
+    (
+        "Blocks are taken whole, so whole ones are counted: tokens are, here",
+        MEMORY,
+        "in_memory = max(0, int((gpu.memory - weights - shared * token) // (token * own)))",
+    ),
+    ("This is the number of blocks, and not of sequences", "// blocks\n", "// 1\n"),
+    (
+        "The last sequence has to fit as a whole: round down",
+        MEMORY,
+        MEMORY.replace("max(0, pool - shared // size) // blocks", "-(-max(0, pool - shared // size) // blocks)"),
+    ),
+    (
+        "What takes the last byte fits, too",
+        "pool = int((gpu.memory - weights)",
+        "pool = int((gpu.memory - weights - 1)",
+    ),
+]
+TIME = [
+    *A_TOKEN,
+    (
+        "Common blocks are read for each sequence anew",
+        "(goal * gpu.bandwidth - weights) // read",
+        "(goal * gpu.bandwidth - weights - shared // size * size * token) // (read - shared // size * size * token)",
+    ),
+    (
+        "Common tokens are read for each sequence anew",
+        "(goal * gpu.bandwidth - weights) // read",
+        "(goal * gpu.bandwidth - weights - shared * token) // (own * token)",
+    ),
+    (
+        "The weights are read once for all sequences, and not for each",
+        "(goal * gpu.bandwidth - weights) // read",
+        "goal * gpu.bandwidth // (weights + read)",
+    ),
+    (
+        "The time must hold all of the last sequence: round down",
+        "int((goal * gpu.bandwidth - weights) // read)",
+        "int(-(-(goal * gpu.bandwidth - weights) // read))",
+    ),
+    (
+        "The token that is written is no token that is read: so many are in the cache",
+        "read = (shared + own)",
+        "read = (shared + own + 1)",
+    ),
+]
+RATE = [
+    ("A pass takes what it reads, and not the whole of `goal`", "gpu.bandwidth / (weights + batch * read)", "1 / goal"),
+    ("These are the tokens of one sequence: all together are asked for", "rate = batch *", "rate = (batch > 0) *"),
+    ("The weights are read in each pass, too", "(weights + batch * read)", "max(1, batch * read)"),
+    ("Each sequence's keys and values are read, and not those of one", "(weights + batch * read)", "(weights + read)"),
+    (
+        "The weights are read once for all sequences, and not for each",
+        "(weights + batch * read)",
+        "max(1, batch * (weights + read))",
+    ),
+    (
+        "A token a second is not the seconds of a token: this is the time of a pass",
+        "batch * gpu.bandwidth / (weights + batch * read)",
+        "(weights + batch * read) / gpu.bandwidth",
+    ),
+]
 
 
 @exercise(
@@ -97,11 +212,33 @@ MEMORY = "in_memory = max(0, pool - shared // size) // blocks"
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", "here it is arithmetic, and yours", SOLVED),
-        Predicted("blocks", "blocks", "of one sequence, without those that all have in common"),
-        Predicted("memory", "in memory", "the most whose blocks fit beside the weights. Common ones are there once"),
-        Predicted("time", "in time", "the most with which a pass reads all it has to in the time"),
-        Predicted("batch", "batch", "what both allow"),
-        Predicted("rate", "tokens a second", "of all together, with that batch"),
+        Predicted(
+            "blocks",
+            "blocks",
+            "of one sequence, without those that all have in common",
+            (
+                "The last tokens in common that do not fill a block are in each one's own, and are counted twice here",
+                BLOCKS,
+                "-(-(shared % size) // size) - (-own // size)",
+            ),
+            (
+                "The token that is written next has no room yet: so many are in the cache",
+                BLOCKS,
+                "-(-(shared % size + own + 1) // size)",
+            ),
+        ),
+        Predicted(
+            "memory", "in memory", "the most whose blocks fit beside the weights. Common ones are there once", *ROOM
+        ),
+        Predicted("time", "in time", "the most with which a pass reads all it has to in the time", *TIME),
+        Predicted(
+            "batch",
+            "batch",
+            "what both allow",
+            ("This is what the memory allows: the time does, too", "min(in_memory, in_time)", "in_memory"),
+            ("This is what the time allows: the memory does, too", "min(in_memory, in_time)", "in_time"),
+        ),
+        Predicted("rate", "tokens a second", "of all together, with that batch", *RATE),
     ],
     mistakes=[
         mistake(

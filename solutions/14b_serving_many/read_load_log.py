@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Own, Part, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
 
 from .chapter import SOLVED
 
@@ -43,6 +43,72 @@ def test_cases():
 WINDOW = "[each for each in requests if start <= each[0] < end]"
 P99 = "waits[-(-99 * len(waits) // 100) - 1]"
 
+COUNT = "arrival <= time < last"
+WAIT = [
+    ("This is the longest wait: 99 of 100 are asked for, and one may wait longer", P99, "waits[-1]"),
+    (
+        "The place is rounded down: then less than 99 of 100 wait no longer",
+        P99,
+        "waits[max(0, 99 * len(waits) // 100 - 1)]",
+    ),
+    (
+        "The place is rounded down, and counted from 0: it is ceil(0.99 n), counted from 1",
+        P99,
+        "waits[99 * len(waits) // 100]",
+    ),
+    (
+        "This lies between two waits: the least wait that 99 of 100 do not exceed is one of them",
+        P99,
+        "(lambda x: waits[int(x)] + (x - int(x)) * (waits[min(int(x) + 1, len(waits) - 1)] - waits[int(x)]))"
+        "(0.99 * (len(waits) - 1))",
+    ),
+    (
+        "The waits are not sorted",
+        "sorted(first - arrival for arrival, first, _, _ in seen)",
+        "[first - arrival for arrival, first, _, _ in seen]",
+    ),
+    (
+        "This is until the last token: the time to the first one is asked for",
+        "first - arrival for arrival, first, _, _",
+        "last - arrival for arrival, _, last, _",
+    ),
+    (
+        "The window goes by arrival, and not by the first token",
+        WINDOW,
+        WINDOW.replace("each[0]", "each[1]") + " or requests",
+    ),
+    (
+        "The window goes by arrival, and not by the last token",
+        WINDOW,
+        WINDOW.replace("each[0]", "each[2]") + " or requests",
+    ),
+    ("Who comes at `end` is behind the window", WINDOW, WINDOW.replace("< end", "<= end")),
+    ("Who comes at `start` is in the window", WINDOW, WINDOW.replace("start <=", "start <") + " or requests"),
+    ("This is the shortest: the list is sorted the other way round", P99, "waits[0]"),
+    ("This is the 95th of 100", P99, "waits[-(-95 * len(waits) // 100) - 1]"),
+    ("This is the 90th of 100", P99, "waits[-(-90 * len(waits) // 100) - 1]"),
+]
+THERE = [
+    ("Who comes at that time has come by then", COUNT, "arrival < time < last"),
+    ("Who gets the last token at that time gets it no later, and is gone", COUNT, "arrival <= time <= last"),
+    (
+        "Who comes at that time has come, and who ends then is gone: it is the other way round here",
+        COUNT,
+        "arrival < time <= last",
+    ),
+    (
+        "A request that waits for its first token is there, too",
+        "arrival <= time < last for arrival, _, last, _",
+        "first <= time < last for _, first, last, _",
+    ),
+    ("These have come by then, and some are gone", COUNT, "arrival <= time"),
+    ("These are those that come later, and those that are there", COUNT, "time < last"),
+]
+
+
+class OfVariants(Varied, Part):
+    """Of the results, those under one name."""
+
 
 @exercise(
     title="What a benchmark's log says",
@@ -51,11 +117,57 @@ P99 = "waits[-(-99 * len(waits) // 100) - 1]"
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", "here it is arithmetic, and yours", SOLVED),
-        Part("p99", "p99", "of the requests that come in the window: 99 of 100 wait no longer"),
-        Part("TPOT", "TPOT", "the mean over requests, each counted alike"),
-        Part("per token", "per token", "the mean over requests, from arrival to last token"),
-        Part("at start", "at start", "how many requests have come and not ended"),
-        Part("at end", "at end", "how many requests have come and not ended"),
+        OfVariants("p99", "p99", "of the requests that come in the window: 99 of 100 wait no longer", variants=WAIT),
+        OfVariants(
+            "TPOT",
+            "TPOT",
+            "the mean over requests, each counted alike",
+            variants=[
+                (
+                    "This is the mean over all gaps: a request with many counts more. Take the mean over requests",
+                    "sum(gaps) / len(gaps)",
+                    "sum(b - a for _, a, b, _ in seen) / sum(n - 1 for *_, n in seen)",
+                ),
+                (
+                    "The time from one token to the next begins with the first token, and not with the arrival",
+                    "(last - first) / (tokens - 1) for _, first,",
+                    "(last - first) / (tokens - 1) for first, _,",
+                ),
+                (
+                    "A request of one token has no gap, and is not a gap of 0",
+                    "sum(gaps) / len(gaps)",
+                    "sum(gaps) / len(seen)",
+                ),
+                (
+                    "This is one gap in the middle, or the largest: the mean is asked for",
+                    "sum(gaps) / len(gaps)",
+                    "max(gaps)",
+                ),
+                ("This is the median: the mean is asked for", "sum(gaps) / len(gaps)", "sorted(gaps)[len(gaps) // 2]"),
+                ("This is the sum over the requests: their mean is asked for", "sum(gaps) / len(gaps)", "sum(gaps)"),
+            ],
+        ),
+        OfVariants(
+            "per token",
+            "per token",
+            "the mean over requests, from arrival to last token",
+            variants=[
+                (
+                    "This is the mean over all tokens: a request with many counts more. Take the mean over requests",
+                    "sum(latencies) / len(latencies)",
+                    "sum(b - a for a, _, b, _ in seen) / sum(n for *_, n in seen)",
+                ),
+                (
+                    "The latency is divided by the tokens, all of them, and not by the gaps",
+                    "(last - arrival) / tokens",
+                    "(last - arrival) / max(1, tokens - 1)",
+                ),
+                ("Requests of one token count here, too", "tokens in seen]\n\n", "tokens in seen if tokens > 1]\n\n"),
+                ("The latency is not divided by the tokens", "(last - arrival) / tokens", "(last - arrival)"),
+            ],
+        ),
+        OfVariants("at start", "at start", "how many requests have come and not ended", variants=THERE),
+        OfVariants("at end", "at end", "how many requests have come and not ended", variants=THERE),
     ],
     mistakes=[
         mistake(

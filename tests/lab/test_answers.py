@@ -249,3 +249,17 @@ def test_every_property_rejects_an_answer():
                 break
             rejecting |= {line.name for line in judge(exercise.variant(mistake)).lines if line.state == "wrong"}
     assert set().union(*checks.values()) <= rejecting
+
+
+VARIED = [exercise for exercise in course() if any(getattr(each, "variants", ()) for each in exercise.targets)]
+
+
+@pytest.mark.parametrize("exercise", VARIED, ids=lambda exercise: exercise.name)
+def test_a_variant_of_a_result_is_told_a_reason(exercise):
+    """Where several give the same, the words of another one of them."""
+    if exercise.unavailable():
+        pytest.skip(exercise.unavailable())
+    variants = [each for target in exercise.targets for each in getattr(target, "variants", ())]
+    for variant in variants:
+        told = str(judge(exercise.variant(variant), exercise).wrong)
+        assert any(each.words in told for each in (*exercise.mistakes, *variants)), (variant, told)

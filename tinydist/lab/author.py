@@ -10,5 +10,6 @@ from .leaves import kind
 from .messages import many
 from .results import Part, Values
 from .target import Malformed, Target, draw_traffic
+from .variants import Varied
 
 of_sums = (unchanged, contributions)

@@ -172,7 +172,7 @@ def says_nothing(said, dp):
     return ""
 
 
-@wrong("as_arguments", "values", "betas is '(0.9, 0.999)', where '(0.9, 0.95)' is right")
+@wrong("as_arguments", "values", "The betas are left out")
 def without_betas(said, dp):
     return solved("as_arguments", 'params.get("betas", (0.9, 0.999))', "(0.9, 0.999)")(said, dp)
 

@@ -50,7 +50,7 @@ def always_128_by_128(gpu, head_dim, tokens):
     return {**solved("choose_tile")(gpu, head_dim, tokens), "queries": 128, "keys": 128}
 
 
-@wrong("choose_tile", "bytes", "bytes is 1179648")
+@wrong("choose_tile", "bytes", "What is stored is not loaded")
 def output_too(gpu, head_dim, tokens):
     return solved("choose_tile", "(tokens + programs", "(2 * tokens + programs")(gpu, head_dim, tokens)
 

@@ -158,7 +158,7 @@ def as_many_stages_as_gpus(gpus, sequences, seconds, parameters, width, tokens, 
     return gpus, max(size for size in seconds if sequences % size == 0), 2 * sequences * tokens * width * 2, 0.0
 
 
-@wrong("best_pipeline", "values", "as fast with fewer stages")
+@wrong("best_pipeline", "values", "Of pairs that are equally fast fewer stages")
 def more_stages_where_two_are_equally_fast(
     gpus, sequences, seconds, parameters, width, tokens, activations, room, speed
 ):

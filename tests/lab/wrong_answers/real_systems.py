@@ -13,12 +13,12 @@ WRONG_ANSWERS, wrong = collection()
 # batch_and_bucket
 
 
-@wrong("batch_and_bucket", "values", "the tokens of a step")
+@wrong("batch_and_bucket", "values", "Tokens are asked for")
 def in_sequences(system, settings, gpus, context, numbers):
     return solved("batch_and_bucket")(system, settings, gpus, 1, numbers)
 
 
-@wrong("batch_and_bucket", "values", "the bytes of a bucket")
+@wrong("batch_and_bucket", "values", "a bucket is never larger than all gradients")
 def one_default_for_all(system, settings, *others):
     tokens, bucket = solved("batch_and_bucket")(system, settings, *others)
     named = any("bucket" in name for name in settings)

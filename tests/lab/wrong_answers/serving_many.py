@@ -60,13 +60,13 @@ def one_place_too_far(*given):
     return solved("read_load_log")(*given) | {"p99": waits[min(int(0.99 * len(waits)), len(waits) - 1)]}
 
 
-@wrong("read_load_log", "p99", "p99 is")
+@wrong("read_load_log", "p99", "The place is rounded down")
 def the_nearest_place(*given):
     waits = waits_of(*given)
     return solved("read_load_log")(*given) | {"p99": waits[max(0, round(0.99 * len(waits)) - 1)]}
 
 
-@wrong("read_load_log", "at end", "at end is")
+@wrong("read_load_log", "at end", "Who comes at that time has come")
 def those_that_come_at_the_end_wait_outside(requests, start, end):
     there = sum(arrival < end < last for arrival, _, last, _ in requests[:-1])
     return solved("read_load_log")(requests, start, end) | {"at end": there}
@@ -113,7 +113,7 @@ def by_the_librarys_speedup(*given):
     return solved("fastest_decode")(*given)
 
 
-@wrong("fastest_decode", "ranks", "ranks is 8")
+@wrong("fastest_decode", "ranks", "These are the most ranks")
 def as_many_as_there_are(*given):
     return solved("fastest_decode", "min(fits, key=lambda each: seconds(each, 1))", "8")(*given)
 
@@ -123,7 +123,7 @@ def as_many_drafts_as_allowed(*given):
     return solved("fastest_decode", "max(range(9), key=lambda each: rate(ranks, each))", "8")(*given)
 
 
-@wrong("fastest_decode", "rate", "tokens a second is")
+@wrong("fastest_decode", "rate", "These are the tokens of the whole batch")
 def of_all_sequences(model, gpu, batch, *more):
     found = solved("fastest_decode")(model, gpu, batch, *more)
     return found | {"tokens a second": batch * found["tokens a second"]}

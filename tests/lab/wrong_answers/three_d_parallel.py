@@ -77,7 +77,7 @@ def seconds_of(sizes, sent, leaving):
     return sum(sent[axis] / (25e9 if axis in leaving else 300e9) for axis in sizes)
 
 
-@wrong("place_axes", "values", "the number of seconds is 2.16")
+@wrong("place_axes", "values", "All of an axis passes at the network's speed")
 def everything_leaves(sizes, sent):
     leaving = sorted(axis for axis in sizes if sizes[axis] > 1)
     return seconds_of(sizes, sent, leaving), "-".join(leaving)
@@ -120,18 +120,18 @@ def a_float(*arguments):
 # mended_two_axes
 
 
-@wrong("mended_two_axes", "values", "3 times too large")
+@wrong("mended_two_axes", "values", "The loss is the sum over the replicas")
 def the_loss_is_a_sum(*arguments):
     return solved("mended_two_axes", "told / replicas", "told")(*arguments)
 
 
-@wrong("mended_two_axes", "values", "these agree with one another: [0, 1], [2, 3], [4, 5]")
+@wrong("mended_two_axes", "values", "The gradients are added up along tp")
 def gradients_along_tp(*arguments):
     along = 'dist.all_reduce(parameter.grad, group=mesh["dp"]'
     return solved("mended_two_axes", along, along.replace("dp", "tp"))(*arguments)
 
 
-@wrong("mended_two_axes", "values", "the square of what is right")
+@wrong("mended_two_axes", "values", "This is the square of the norm")
 def no_root(*arguments):
     return solved("mended_two_axes", "square.sqrt()", "square")(*arguments)
 
