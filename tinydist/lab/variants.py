@@ -11,8 +11,8 @@ SMALL = 99  # up to here whole numbers are soon the same by chance
 
 class Varied(Values):
     """A result is compared with that of ``variants`` of the solution, too, each (words, old text, new text, ...). One
-    that gives the same by chance is not told: numbers agree in most of the cases that are wrong, words and small numbers in
-    all of them."""
+    that gives the same by chance is not told: numbers agree in most of the cases that are wrong, words and small
+    numbers in all of them."""
 
     def __init__(self, *what, variants=(), **how):
         super().__init__(*what, **how)
