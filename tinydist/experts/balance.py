@@ -22,7 +22,6 @@ from torch import nn
 
 from ..rules import amount, each_of, validate
 from .layer import MoE
-from .router import Router
 from .routing import Routing
 
 

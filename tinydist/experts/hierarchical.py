@@ -8,9 +8,9 @@ there.
     rows across nodes                   (token, node) pairs; as many as assignments without ``deduplicate``
     more for a row                      s experts' numbers (4 bytes each) and weights; s: k of the router, or 1
 
-The rank that a token comes to in a node, a relay, dispatches it inside as if it were its own (dispatch.py), with the
-weights that came along, and returns the weighted sum: a row for a row. The price: bytes inside the node, the second hop's latency, and
-numbers that must be sent as each row has its own.
+The rank of a node to which a token comes, a relay, dispatches it inside as if it were its own (dispatch.py), with the
+weights that came along, and returns the weighted sum: a row for a row. The price is a second hop: its latency, and more
+bytes inside the node.
 
 Where ``across`` is the whole group and ``inside`` a rank alone, a token is sent to a rank once.
 Sources: DeepSeek-AI, DeepSeek-V3, 2024, section 3.2.2; DeepEP (deepseek-ai/DeepEP), internode dispatch; Tutel (Hwang et

@@ -3,8 +3,8 @@
     with_experts(GPT(config), experts=8, top_k=2)      every block
     with_experts(model, 8, 2, every=2)                 every second one, as in GShard and Switch
 
-An expert's weights depend on ``seed``, its layer and its number alone, so each rank makes its own, and they are the same
-for any number of ranks.
+An expert's weights depend on ``seed``, its layer and its number alone: each rank makes its own, the same on any number
+of ranks.
 """
 
 from functools import partial
@@ -22,7 +22,8 @@ from .router import Router
 @validate(model=nn.Module, experts=count, top_k=count, hidden=count, shared=whole, gated=flag, every=count, seed=whole)
 @validate(group=dist.ProcessGroup, router=function)
 def with_experts(
-    model, experts=8, top_k=2, *, hidden=None, shared=0, gated=False, every=1, group=None, router=Router, seed=0, **options
+    model, experts=8, top_k=2, *, hidden=None, shared=0, gated=False, every=1, group=None, router=Router, seed=0,
+    **options,
 ):  # fmt: skip
     """Replace, in place, the MLP of every ``every``-th block. Returns the model.
 
@@ -38,9 +39,10 @@ def with_experts(
     for number, block in enumerate(model.blocks):
         if (number + 1) % every:
             continue
-        make = partial(made, dim, hidden, gated, std, (seed, number), next(block.mlp.parameters()).dtype)
-        gate = router(dim, experts, top_k, generator=drawing(seed, number, experts))
-        together = None if not shared else made(dim, shared * hidden, gated, std, (seed, number), None, experts + 1)
+        dtype, place = next(block.mlp.parameters()).dtype, (seed, number)
+        make = partial(made, dim, hidden, gated, std, place, dtype)
+        gate = router(dim, experts, top_k, generator=drawing(*place, experts)).to(dtype)
+        together = made(dim, shared * hidden, gated, std, place, dtype, experts + 1) if shared else None
         block.mlp = MoE(gate, make, shared=together, group=group, **options)
     return model
 

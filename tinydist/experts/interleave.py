@@ -4,9 +4,8 @@
     microbatch 2                      | attention, router  | dispatch . . . .  | experts         | ...
 
 A forward is a generator that yields where it would wait. Whoever has several runs each until it yields, in turn.
-Backward comes in the reverse order, and its transfers overlap in the same way (all_to_all.py). DualPipe pairs the forward
-of one microbatch with the backward of another; its idea is the same, but it cuts backward into phases, too. What both cost
-is the memory of a second microbatch.
+Backward comes in the reverse order, and its transfers overlap in the same way (all_to_all.py). The price is the memory
+of a second microbatch. (DualPipe pairs the forward of one with the backward of another, and so holds less.)
 Source: DeepSeek-AI, DeepSeek-V3, 2024, section 3.2.1 (DualPipe) and 3.4.1 (two microbatches while serving).
 """
 

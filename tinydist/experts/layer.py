@@ -34,8 +34,8 @@ class MoE(nn.Module):
     make:             a function of an expert's number; makes the module [R, D] -> [R, D]. Called for this rank's own.
     shared:           a module that all tokens go through, too.
     group:            the ranks that share the experts; None: all.
-    across:           with it, ``group`` are the ranks of a node, and ``across`` those with this local rank in other nodes:
-                      hierarchical, with ``deduplicate`` a token is sent to a node once (hierarchical.py).
+    across:           with it, ``group`` has the ranks of a node, and ``across`` those with this local rank in all nodes
+                      (hierarchical.py); with ``deduplicate`` a token is sent to a node once.
     capacity_factor:  None: no assignment is dropped. Else capacity.py; ``drop_by`` position or weight.
 
     After a forward, ``routing`` and ``load`` say what it did. It raises ``RuntimeError`` if an assignment was lost.

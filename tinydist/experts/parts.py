@@ -1,8 +1,8 @@
 """Two parts of a model: what all ranks have, and experts. Their gradients are averaged over different ranks.
 
     dp = 4, ep = 2        rank 0       rank 1       rank 2       rank 3
-    dense                 D            D            D            D           averaged over all data-parallel ranks
-    experts               0 1          2 3          0 1          2 3         averaged over those that have the same: 0, 2
+    dense                 D            D            D            D           averaged over all
+    experts               0 1          2 3          0 1          2 3         averaged over those with the same: 0 and 2
 
 The gradient of an expert has a summand from each rank of its expert group already, and is their mean (expert.py). So
 whatever averages gradients takes each part with its own group, and nothing else changes:
@@ -14,8 +14,8 @@ whatever averages gradients takes each part with its own group, and nothing else
 
     bytes all-reduced     2 (dp-1)/dp dense + 2 (dp/ep-1)/(dp/ep) experts/ep: with ep = dp experts need none
 
-Averaged over all ranks an expert would get gradients of others. Tensor parallelism: ``shard`` with a row for the experts
-in its table (tests/experts/test_parallel.py).
+Averaged over all ranks, an expert would get the gradients of others. Tensor parallelism's ``shard`` cuts experts, too, if
+its table has a row for them (tests/experts/test_parallel.py).
 Source: Rajbhandari et al., DeepSpeed-MoE, 2022, section 5.2.
 """
 

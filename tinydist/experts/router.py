@@ -8,9 +8,9 @@
                                best groups
     expert choice   softmax    each expert its C       the scores; a token may get no expert, or many
 
-With a bias the choice changes and the weights do not: so it can balance the load and leaves the gradient alone
-(balance.py moves it). A group is all experts of a node, say: a token of DeepSeek-V3 goes to 4 of 8 groups at most, those
-with the largest sums of their two best, so that it crosses to 4 nodes at most. Scores are computed in fp32.
+A bias changes the choice and not the weights: so it balances the load and leaves the gradient alone (balance.py moves
+it). A group is all experts of a node, say: a token of DeepSeek-V3 goes to 4 of 8 groups, those with the largest sums of
+their two best scores, and so to 4 nodes at most. Scores are computed in fp32.
 
 Expert choice looks at all tokens of a batch, later ones too: a decoder that generates cannot.
 

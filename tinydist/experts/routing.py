@@ -6,7 +6,7 @@
 
     assignments = combined + dropped   for every layer in every forward; else a token was lost
 
-A list, and not k columns: an assignment may be dropped, and where experts choose, tokens have different numbers of them.
+A list, not k columns: assignments may be dropped, and where experts choose, tokens have different numbers of them.
 """
 
 from dataclasses import dataclass, replace
@@ -73,10 +73,8 @@ class Load:
 
     def check(self, what):
         if self.assigned != self.combined + self.dropped:
-            lost = self.assigned - self.combined - self.dropped
-            raise RuntimeError(
-                f"{what}: {self.assigned} assignments, but {self.combined} combined + {self.dropped} dropped: {lost} lost"
-            )
+            became = f"{self.combined} combined + {self.dropped} dropped"
+            raise RuntimeError(f"{what}: a token was lost: {self.assigned} assignments, but {became}")
         return self
 
 

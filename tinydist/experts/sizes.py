@@ -6,7 +6,8 @@
     held for backward   b (R D + c R F + A D)                 R rows of its experts; c = 2, or 4 if gated: what GELU, or
                                                               SiLU and the product, were given and have given
 
-R is k N if the load is even, and up to p k N if all ranks choose one rank's experts: dropless memory has no bound but that.
+R is k N if the load is even, and p k N at most, if all ranks choose one rank's experts: dropless memory has no other
+bound.
 """
 
 from dataclasses import dataclass, replace
@@ -67,7 +68,7 @@ class Sizes:
 
 @validate(counts=each_of(each_of(whole)), dim=count, itemsize=count)
 def dispatch_cost(counts, dim, itemsize=4):
-    """Of a dispatch, or a combine: ``counts[rank][expert]`` assignments. A ``Cost``: bytes and messages of each rank."""
+    """Of a dispatch, or a combine: ``counts[rank][expert]`` assignments. A ``Cost``: what each rank sends."""
     p = len(counts)
     each = len(counts[0]) // p
     rows = [[sum(row[rank * each : (rank + 1) * each]) for rank in range(p)] for row in counts]
@@ -83,7 +84,7 @@ def copies_per_token(experts, top_k, nodes):
     return nodes * (1 - missed)
 
 
-@validate(assignments=amount, copies=amount, dim=count, slots=count, itemsize=count)
+@validate(copies=amount, dim=count, slots=count, itemsize=count)
 def across_bytes(copies, dim, slots, itemsize=4, weight=4):
     """(dispatch, combine): bytes of ``copies`` rows that cross to other nodes, hierarchically: each with the numbers of
     its experts (4 bytes) and their weights."""
