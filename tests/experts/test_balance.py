@@ -11,7 +11,14 @@ from torch import nn
 
 import tinydist
 from tinydist.experts import (
-    Router, Routing, auxiliary_loss, balance_loss, max_violation, update_biases, with_experts, z_loss,
+    Router,
+    Routing,
+    auxiliary_loss,
+    balance_loss,
+    max_violation,
+    update_biases,
+    with_experts,
+    z_loss,
 )  # fmt: skip
 from tinydist.model import GPT, GPTConfig
 
@@ -83,7 +90,7 @@ def test_a_bias_moves_by_its_rate_towards_the_mean_of_all_ranks():
 
     results = tinydist.launch(program, 4, observe=False).results
     loads = [sum(each) for each in zip(*(by_expert for _, by_expert, _ in results))]
-    expected = [0.25 * (15 > n) - 0.25 * (15 < n) for n in loads]
+    expected = [0.25 * (n < 15) - 0.25 * (n > 15) for n in loads]
     for moved, _, seen in results:
         assert moved.tolist() == pytest.approx(expected) and seen == [0] * 8
     assert len(set(expected)) > 1
@@ -101,7 +108,7 @@ def test_biases_even_the_load_without_a_gradient():
 
 def test_max_violation():
     """2408.15664, section 4.1."""
-    assert max_violation([4, 4, 4, 4]) == 0 == max_violation([0, 0])
+    assert max_violation([4, 4, 4, 4]) == max_violation([0, 0]) == 0
     assert max_violation([12, 0, 0, 0]) == 3
     assert math.isclose(max_violation([5, 4, 3]), 0.25)
 

@@ -15,7 +15,7 @@ def routing(experts, weights=None, num_experts=4):
 
 
 def test_published_capacities():
-    """Megatron-core 0.16.1's get_capacity, and DeepSpeed 0.19.8's top1gating, as they were run on 16 tokens, 4 experts."""
+    """Of Megatron-core 0.16.1's get_capacity, and DeepSpeed 0.19.8's top1gating, run on 16 tokens and 4 experts."""
     assert capacity(16, 4, 1, 1.25) == 5
     counts = [0] * 2 + [1] * 4 + [2] * 6 + [3] * 4
     left = limited(routing([[n] for n in counts]), capacity(16, 4, 1, 1.0))
@@ -30,12 +30,10 @@ def test_the_first_stay_or_the_heaviest():
     assert limited(asked, 0).dropped == 4
 
 
-@given(st.lists(st.lists(st.integers(0, 3), min_size=2, max_size=2, unique=True), max_size=30), st.integers(0, 9))
+@given(st.lists(st.lists(st.integers(0, 3), min_size=2, max_size=2, unique=True), min_size=1), st.integers(0, 9))
 @pytest.mark.parametrize("by", ["position", "weight"])
 def test_each_expert_keeps_the_best_of_its_own(by, chosen, most):
-    asked = routing(torch.tensor(chosen).view(-1, 2).tolist() or torch.empty(0, 2).tolist()) if chosen else None
-    if asked is None:
-        return
+    asked = routing(chosen)
     left = limited(asked, most, by)
     assert left.dropped + len(left.tokens) == 2 * len(chosen) == left.assigned
     for number in range(4):

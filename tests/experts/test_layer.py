@@ -132,7 +132,7 @@ def test_a_lost_assignment_is_an_error(monkeypatch):
 
     moe = layer()
     monkeypatch.setattr(moe, "moved", loses_one)
-    with pytest.raises(RuntimeError, match="a token was lost: 120 assignments, but 119 combined . 0 dropped"):
+    with pytest.raises(RuntimeError, match=r"a token was lost: 120 assignments, but 119 combined \+ 0 dropped"):
         moe(tokens())
 
 

@@ -38,8 +38,12 @@ def dispatched(x, routing, experts, group=None):
     y = back.start(by_rank(y, coming))
     yield
     y = back.finish(y)  # [A, D]
-    out = torch.zeros_like(x).index_add(0, tokens, (y * weights[:, None]).to(x.dtype))
-    return out, len(y)
+    return added((y * weights[:, None]).to(x.dtype), tokens, x), len(y)
+
+
+def added(rows, to, like):
+    """[N, D]: the sum of the rows [A, D] of each token. (``index_add`` would keep them for backward.)"""
+    return torch.zeros_like(like).scatter_add(0, to[:, None].expand_as(rows), rows)
 
 
 def by_expert(rows, counts):

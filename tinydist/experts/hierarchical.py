@@ -20,7 +20,7 @@ al., 2022), section 3.3 (2DH: without deduplication).
 import torch
 
 from .all_to_all import AllToAll, counts_from_all, part_of_experts, place
-from .dispatch import dispatched
+from .dispatch import added, dispatched
 from .routing import Routing, places
 
 
@@ -43,7 +43,7 @@ def relayed(x, routing, experts, across, inside, deduplicate=True):
     y = back.start(y)
     yield
     y = back.finish(y)  # [U, D]
-    return torch.zeros_like(x).index_add(0, token, y), int((numbers >= 0).sum())
+    return added(y, token, x), int((numbers >= 0).sum())
 
 
 def rows_of(routing, nodes, each, deduplicate=True):

@@ -14,8 +14,8 @@ whatever averages gradients takes each part with its own group, and nothing else
 
     bytes all-reduced     2 (dp-1)/dp dense + 2 (dp/ep-1)/(dp/ep) experts/ep: with ep = dp experts need none
 
-Averaged over all ranks, an expert would get the gradients of others. Tensor parallelism's ``shard`` cuts experts, too, if
-its table has a row for them (tests/experts/test_parallel.py).
+Averaged over all ranks, an expert would get the gradients of others. Tensor parallelism cuts experts, too, if the table
+of ``shard`` has a row for them (tests/experts/test_parallel.py).
 Source: Rajbhandari et al., DeepSpeed-MoE, 2022, section 5.2.
 """
 
