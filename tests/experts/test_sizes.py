@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.distributed as dist
 
 import tinydist
 from tinydist.experts import EvenRouter, Expert, MoE, Sizes

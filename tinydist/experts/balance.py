@@ -46,7 +46,7 @@ def auxiliary_loss(model, balance=0.0, z=0.0, group=None):
     routings = [module.routing for module in layers_of(model) if module.routing is not None]
     if not routings:
         raise ValueError("auxiliary_loss: no MoE layer of the model has run forward")
-    return sum(balance * balance_loss(each, group) + z * z_loss(each) for each in routings)
+    return sum(float(balance) * balance_loss(each, group) + float(z) * z_loss(each) for each in routings)
 
 
 @validate(model=nn.Module, rate=amount, group=dist.ProcessGroup)
@@ -62,7 +62,7 @@ def update_biases(model, rate=1e-3, group=None):
     if dist.is_initialized():
         dist.all_reduce(loads, group=group)
     for router, load in zip(routers, loads.split([router.experts for router in routers])):
-        router.bias += rate * (load.mean() - load).sign().to(router.bias.dtype)
+        router.bias += float(rate) * (load.mean() - load).sign().to(router.bias.dtype)
         router.seen = [0] * router.experts
 
 

@@ -26,12 +26,13 @@ ORDERS = ("position", "weight")
 @validate(tokens=whole, experts=count, top_k=count, factor=positive, least=whole)
 def capacity(tokens, experts, top_k, factor=1.25, least=0):
     """How many assignments an expert takes. ``least``: never fewer (DeepSpeed: 4)."""
-    return max(math.ceil(factor * top_k * tokens / experts), least)
+    return max(math.ceil(float(factor) * top_k * tokens / experts), least)
 
 
 @validate(routing=Routing, most=whole, by=one_of(ORDERS))
 def limited(routing, most, by="position"):
     """The routing with at most ``most`` assignments for each expert."""
+    most = min(most, len(routing.tokens))
     if by == "position":
         return routing.kept(places(routing.experts, routing.num_experts) < most)
     best = routing.weights.detach().argsort(descending=True, stable=True)

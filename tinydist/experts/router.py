@@ -63,7 +63,7 @@ class Router(Scores):
         kept_groups=None, generator=None,
     ):  # fmt: skip
         super().__init__(dim, experts, score, generator)
-        self.top_k, self.normalize, self.scale, self.groups = top_k, normalize, scale, groups
+        self.top_k, self.normalize, self.scale, self.groups = top_k, normalize, float(scale), groups
         self.kept_groups = groups if kept_groups is None else kept_groups
         must("Router", "kept_groups", within(1, groups), self.kept_groups)
         if experts % groups:

@@ -13,7 +13,7 @@ bound.
 from dataclasses import dataclass, replace
 
 from ..collectives.pairwise import all_to_all_cost
-from ..rules import amount, count, each_of, flag, listed, must, validate, whole
+from ..rules import amount, count, each_of, flag, listed, must, validate, whole, within
 
 RULES = dict(dim=count, hidden=count, experts=count, top_k=count, shared=whole, gated=flag)
 
@@ -78,13 +78,14 @@ def dispatch_cost(counts, dim, itemsize=4):
 @validate(experts=count, top_k=count, nodes=listed)
 def copies_per_token(experts, top_k, nodes):
     """Nodes that a token is sent to, on the mean, if its ``top_k`` are drawn evenly from ``experts`` on ``nodes``."""
+    must("copies_per_token", "top_k", within(1, experts), top_k)
     missed, there = 1.0, experts // nodes
     for drawn in range(top_k):
         missed *= max(0, experts - there - drawn) / (experts - drawn)
     return nodes * (1 - missed)
 
 
-@validate(copies=amount, dim=count, slots=count, itemsize=count)
+@validate(copies=amount, dim=count, slots=count, itemsize=count, weight=count)
 def across_bytes(copies, dim, slots, itemsize=4, weight=4):
     """(dispatch, combine): bytes of ``copies`` rows that cross to other nodes, hierarchically: each with the numbers of
     its experts (4 bytes) and their weights."""
