@@ -11,8 +11,8 @@ DEEPSEEK = Sizes(dim=7168, hidden=2048, experts=256, top_k=8, shared=1)
 
 
 def test_parameters_of_published_models():
-    """Mixtral 8x7B has 46.7 billion, 12.9 active (Mistral AI, 2023): 32 layers, 32 heads, 8 of them for keys. DeepSeek-V3's
-    routed experts are 653.9 of 671 billion: 58 layers of them."""
+    """Mixtral 8x7B has 46.7 billion, 12.9 active (Mistral AI, 2023): 32 layers, 32 heads, 8 of them for keys. Of
+    DeepSeek-V3's 671 billion the routed experts are 653.9, in 58 layers."""
     attention = 2 * 4096**2 + 2 * 4096 * 1024
     rest = 32 * attention + 2 * 32000 * 4096
     assert 32 * MIXTRAL.parameters + rest == pytest.approx(46.7e9, rel=1e-3)

@@ -18,7 +18,7 @@ def plain():
 
 def trained(model=None, **options):
     """A model with experts, and a backward: so that what is wrong cannot wait."""
-    model = with_experts(model or plain(), **{"experts": 4, **options})
+    model = with_experts(plain() if model is None else model, **{"experts": 4, **options})
     model.loss(TEXT, TEXT).backward()
     return model
 

@@ -34,7 +34,7 @@ ROUTERS = {
 
 
 def theirs(block):
-    """Drawn: their parameters are empty until a model initializes them. In float64 Mixtral's router stays in float32."""
+    """Drawn: their parameters are empty until a model initializes them."""
     torch.manual_seed(0)
     block = block().double()
     for name, parameter in block.named_parameters():
