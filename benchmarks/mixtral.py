@@ -78,8 +78,9 @@ def one_step(layers, tokens):
     for length, name in ((64, "warm-up"), (tokens, "step")):
         text = torch.zeros(1, length, dtype=torch.long)
         tinydist.mark(name)
-        model.loss(text, text).backward()
-        tinydist.mark(f"backward of the {name}")
+        loss = model.loss(text, text)
+        tinydist.mark(f"{name}: forward is over")
+        loss.backward()
         for part in parts:
             part.step()
             part.zero_grad()
