@@ -5,7 +5,8 @@
 Forward and backward of 8 gated experts, a token to one of them: CPU seconds over those of one expert that takes all
 tokens, which is as many FLOPs. Each pair is timed in turn, in one run; the median of the ratios. Target: 1.2 for the
 grouped product. Where transformers is installed its Mixtral block runs on the same sizes, and torch's grouped_mm, where
-torch has one for CPUs. At the end, what a layer holds for backward, by the ledger, over the formula (sizes.py).
+torch has one for CPUs. Then what a layer holds for backward, by the ledger, over the formula (sizes.py); and at the end
+the time of dispatch and combine, flat and over nodes: where tokens are narrow the flat one is faster.
 """
 
 import statistics
@@ -13,11 +14,15 @@ import time
 from functools import partial
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
 import tinydist
 from tinydist.collectives import part_sizes
-from tinydist.experts import EvenRouter, Expert, Experts, MoE, Sizes, dense
+from tinydist.experts import EvenRouter, Expert, Experts, MoE, Router, Sizes, dense
+from tinydist.hardware import find_cluster
 
 SIZES, TOKENS, EXPERTS, TIMES = [(512, 512), (256, 1024)], 4096, 8, 7
 TARGET = 1.2
@@ -112,6 +117,21 @@ def held(D, hidden, ranks=4):
     return end - begin - out, Sizes(D, hidden, EXPERTS, 2).held(2 * TOKENS // ranks, computed)
 
 
+def dispatch_seconds(width, nodes, deduplicate=True, top_k=8, tokens=16):
+    """On the clock, of a forward through 32 experts that do nothing, on 8 ranks in two nodes; ``nodes=1``: flat. Links
+    with 1/16 of their bandwidth take as long for 16 tokens as real ones for 256."""
+
+    def program():
+        router = Router(width, 32, top_k, generator=torch.Generator().manual_seed(0))
+        mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("across", "inside"))
+        groups = (mesh.get_group("inside"), mesh.get_group("across")) if nodes == 2 else (None, None)
+        moe = MoE(router, lambda number: nn.Identity(), group=groups[0], across=groups[1], deduplicate=deduplicate)
+        moe(torch.randn(tokens, width, generator=torch.Generator().manual_seed(dist.get_rank())))
+
+    cluster = find_cluster("2 x 4").at(wire=1 / 16).communication_alone
+    return tinydist.launch(program, 8, cluster=cluster, observe="communication").seconds
+
+
 def main():
     torch.set_num_threads(1)
     for D, hidden in SIZES:
@@ -120,6 +140,11 @@ def main():
             print(f"    {name:50}{ratio:6.2f}" + f"   (target {TARGET})" * (name == "grouped product"))
         measured, formula = held(D, hidden)
         print(f"    held for backward on each of 4 ranks: {measured:,} bytes, {measured / formula:.3f} of the formula")
+    print("dispatch and combine of 256 fp32 tokens a rank, 8 of 32 experts, 2 nodes of 4, on the clock, in us:")
+    print(f"    {'width':>6}  {'flat':>8}  {'over nodes':>12}  {'and once to a node':>20}")
+    for width in (4, 64, 256, 1024, 4096):
+        flat, twice, once = (dispatch_seconds(width, *how) * 1e6 for how in ((1,), (2, False), (2, True)))
+        print(f"    {width:6}  {flat:8.0f}  {twice:12.0f}  {once:20.0f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Mixtral's layers on 64 ranks without data: what a rank holds and sends, by formula. benchmarks/mixtral.py has all 32."""
+"""Mixtral's layers on 64 ranks without data: what a rank holds and sends, by formula."""
 
 import pytest
 

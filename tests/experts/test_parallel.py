@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
+from sampled import sampled
 from torch.distributed.device_mesh import init_device_mesh
 
 import tinydist
@@ -19,6 +20,7 @@ from tinydist.tensor_parallel.shard import GPT as TABLE
 from tinydist.zero import ZeRO1, ZeRO2
 
 STEPS, ROWS, LENGTH = 10, 8, 8
+MESHES = [(2, 2), (1, 2), (2, 4)]  # ranks with the same experts, ranks that share them
 WITH_EXPERTS = {name: kind for name, kind in TABLE.items() if name != "blocks.*.mlp"}
 WITH_EXPERTS |= {"blocks.*.mlp.experts.*": partial(mlp, up=["up"], down="down")}
 
@@ -91,7 +93,11 @@ def assert_trains_alike(expected, results):
 
 
 @pytest.mark.parametrize(
-    "edp, ep, tp", [(1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 1), (1, 4, 1), (1, 8, 1), (2, 4, 1), (1, 2, 2), (2, 2, 2)]
+    "edp, ep, tp",
+    sampled(
+        [(1, 1, 1), (2, 2, 1), (1, 4, 1), (1, 8, 1), (1, 2, 2)],
+        [(1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 1), (1, 4, 1), (1, 8, 1), (2, 4, 1), (1, 2, 2), (2, 2, 2)],
+    ),
 )
 def test_ten_steps_are_those_of_one_process(edp, ep, tp):
     results = tinydist.launch(on_ranks, edp * ep * tp, edp, ep, tp, observe=False).results
@@ -121,59 +127,53 @@ def test_gradients_of_experts_averaged_over_all_ranks_are_wrong():
     assert not torch.allclose(wrong, model.blocks[0].mlp.experts["0"].up.weight.grad)
 
 
-def states(stage, edp, ep, train=STEPS, folder=None, then=None):
-    """Weights after some steps of ZeRO, each part over its own ranks; ``then``: of what is loaded on this mesh."""
+def zero_steps(stage, edp, ep, folder=None, loads=False, steps=range(STEPS)):
+    """Weights after some steps of ZeRO, each part over its own ranks; from a checkpoint, or into one."""
     data, same, experts, _ = groups(edp, ep)
     model = gpt(experts)
-    kinds = {0: unsharded, 1: ZeRO1, 2: ZeRO2}[stage]
-    parts = [kinds(part, torch.optim.AdamW, group=group, lr=1e-2) for part, group in zip(split(model), (data, same))]
-    both = Parts(*parts)
-    if folder and not train:
-        checkpoint.load(both, folder)
-    for step in range(train, train + (then or 0)) if not train else range(train):
+    kind = {0: unsharded, 1: ZeRO1, 2: ZeRO2}[stage]
+    parts = [kind(part, torch.optim.AdamW, group=group, lr=1e-2) for part, group in zip(split(model), (data, same))]
+    if loads:
+        checkpoint.load(Parts(*parts), folder)
+    for step in steps:
         model.loss(*my_batch(step, data)).backward()
         for each, group in zip(parts, (data, same)):
-            if not stage:
+            if stage == 0:
                 average_flat(each.module.parameters(), group)
-            (each.optimizer if not stage else each).step()
-            (each.optimizer if not stage else each).zero_grad()
-    if folder and train:
-        both = Parts(*parts)
-        checkpoint.save(both, folder)
+            stepping = each if stage else each.optimizer
+            stepping.step()
+            stepping.zero_grad()
+    if folder and not loads:
+        checkpoint.save(Parts(*parts), folder)
     return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def weights_after(edp, ep, stage, *how):
+    """Of all ranks: name -> weight."""
+    found = {}
+    for each in tinydist.launch(zero_steps, edp * ep, stage, edp, ep, *how, observe=False).results:
+        found |= each
+    return found
 
 
 def unsharded(part, optimizer_class, group, **options):
     return UnshardedModel(part, optimizer_class(part.parameters(), **options), group)
 
 
-@pytest.mark.parametrize("stage", [1, 2])
-@pytest.mark.parametrize("edp, ep", [(2, 2), (1, 2), (2, 4)])
+@pytest.mark.parametrize("stage, edp, ep", sampled([(1, 2, 2), (2, 2, 2)], [(s, *m) for s in (1, 2) for m in MESHES]))
 def test_zero_shards_each_part_over_its_own_ranks(stage, edp, ep):
-    reference = tinydist.launch(states, 1, 0, 1, 1, observe=False).results[0]
-    found = {}
-    for each in tinydist.launch(states, edp * ep, stage, edp, ep, observe=False).results:
-        found |= each
-    assert found.keys() == reference.keys()
-    for name, weight in reference.items():
-        torch.testing.assert_close(found[name], weight, rtol=0, atol=1e-10, msg=name)
+    assert_same_weights(weights_after(edp, ep, stage), weights_after(1, 1, 0))
 
 
 @pytest.mark.parametrize("stage, saves, loads", [(1, (1, 4), (2, 2)), (2, (2, 2), (1, 8)), (0, (2, 2), (1, 1))])
 def test_a_checkpoint_moves_experts_to_another_mesh(tmp_path, stage, saves, loads):
     """And the next three steps are those of the run that was not interrupted."""
+    weights_after(*saves, stage, tmp_path, False, range(4))
+    moved = weights_after(*loads, stage, tmp_path, True, range(4, 7))
+    assert_same_weights(moved, weights_after(*saves, stage, None, False, range(7)))
 
-    def go_on(edp, ep):
-        found = {}
-        for each in tinydist.launch(states, edp * ep, stage, edp, ep, 0, tmp_path, 3, observe=False).results:
-            found |= each
-        return found
 
-    saved = {}
-    for each in tinydist.launch(states, saves[0] * saves[1], stage, *saves, 4, tmp_path, observe=False).results:
-        saved |= each
-    same, moved = go_on(*saves), go_on(*loads)
-    assert moved.keys() == same.keys() == saved.keys()
-    for name, weight in same.items():
-        torch.testing.assert_close(moved[name], weight, rtol=0, atol=1e-10, msg=name)
-        assert not torch.equal(saved[name], moved[name]) or not saved[name].numel()
+def assert_same_weights(found, expected):
+    assert found.keys() == expected.keys()
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, rtol=0, atol=1e-10, msg=name)

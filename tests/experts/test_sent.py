@@ -2,15 +2,12 @@
 
 import pytest
 import torch
-import torch.distributed as dist
 from experts.moe import DIM, EXPERTS, TOP_K, drawn, on_nodes, own, tokens
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 
 import tinydist
-from tinydist.experts import MoE, Router, across_bytes, copies_per_token, dispatch_cost
+from benchmarks.experts import dispatch_seconds
+from tinydist.experts import across_bytes, copies_per_token, dispatch_cost
 from tinydist.experts.hierarchical import rows_of
-from tinydist.hardware import find_cluster
 
 NUMBER = 8  # bytes, of float64 and of int64
 COUNTS = EXPERTS * NUMBER  # that a rank tells all others, its own part included
@@ -97,23 +94,8 @@ def test_copies_of_a_token_if_experts_are_drawn_evenly(top_k, nodes):
     assert copies_per_token(32, 1, nodes) == pytest.approx(1) and copies_per_token(8, 8, 4) == 4
 
 
-def seconds(width, nodes, deduplicate=True, top_k=8):
-    """Of 16 tokens a rank through experts that do nothing, on two nodes of four: communication alone."""
-
-    def program():
-        router = Router(width, 32, top_k, generator=drawn(0))
-        mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("across", "inside"))
-        groups = (mesh.get_group("inside"), mesh.get_group("across")) if nodes == 2 else (None, None)
-        moe = MoE(router, lambda number: nn.Identity(), group=groups[0], across=groups[1], deduplicate=deduplicate)
-        x = torch.randn(16, width, generator=drawn(dist.get_rank()))
-        moe(x)
-
-    cluster = find_cluster("2 x 4").at(wire=1 / 16).communication_alone  # slow links need few tokens
-    return tinydist.launch(program, 8, cluster=cluster, observe="communication").seconds
-
-
 def test_over_nodes_it_is_slower_for_narrow_tokens_and_faster_for_wide_ones():
     """Of k = 8 experts on two nodes, 4 are on the other: one row there for four. Without that, never faster."""
-    assert seconds(4, 2) > 1.2 * seconds(4, 1)
-    wide = seconds(1024, 1)
-    assert seconds(1024, 2) < 0.8 * wide < wide < seconds(1024, 2, deduplicate=False)
+    assert dispatch_seconds(4, 2) > 1.2 * dispatch_seconds(4, 1)
+    wide = dispatch_seconds(1024, 1)
+    assert dispatch_seconds(1024, 2) < 0.8 * wide < wide < dispatch_seconds(1024, 2, deduplicate=False)

@@ -8,14 +8,14 @@ The gradient of an expert has a summand from each rank of its expert group alrea
 whatever averages gradients takes each part with its own group, and nothing else changes:
 
     dense, experts = split(model)
-    ZeRO2(dense, AdamW, group=data)    ZeRO2(experts, AdamW, group=same_experts)     or DDP, or average_flat
+    ZeRO2(dense, AdamW, group=data)    ZeRO2(experts, AdamW, group=same_experts)     or stage 1, or average_flat
 
     mesh = init_device_mesh("cpu", (dp // ep, ep), mesh_dim_names=("same_experts", "experts"))
 
     bytes all-reduced     2 (dp-1)/dp dense + 2 (dp/ep-1)/(dp/ep) experts/ep: with ep = dp experts need none
 
-Averaged over all ranks, an expert would get the gradients of others. Tensor parallelism cuts experts, too, if the table
-of ``shard`` has a row for them (tests/experts/test_parallel.py).
+(Not stage 3: it gathers when a module is called.) Averaged over all ranks, an expert would get the gradients of others.
+Tensor parallelism cuts experts, too, if the table of ``shard`` has a row for them (tests/experts/test_parallel.py).
 Source: Rajbhandari et al., DeepSpeed-MoE, 2022, section 5.2.
 """
 
