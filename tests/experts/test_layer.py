@@ -3,13 +3,14 @@
 import pytest
 import torch
 import torch.distributed as dist
-from experts.moe import DIM, EXPERTS, TOP_K, expert, layer, on_nodes, own, passed, tokens
+from experts.moe import DIM, EXPERTS, TOP_K, drawn, expert, layer, on_nodes, own, passed, tokens
 from hypothesis import given
 from hypothesis import strategies as st
 from rounding import between_orders
 
 import tinydist
 from tinydist.experts import ExpertChoice, MoE, dense
+from tinydist.recompute import recompute
 
 PLACES = [(1, 1), (2, 1), (4, 1), (8, 1), (2, 2), (4, 2), (8, 2), (8, 4)]  # ranks, nodes
 
@@ -86,6 +87,41 @@ def test_what_is_over_the_capacity_is_dropped_by_each_rank_and_counted(ranks, no
         torch.testing.assert_close(y, dense(moe, mine).detach(), rtol=0, atol=1e-10)
         assert load.assigned == TOP_K * mine[..., 0].numel() == load.combined + load.dropped
         assert load.dropped > 0
+
+
+@pytest.mark.parametrize("ranks, nodes", [(3, 1), (4, 2)])
+@pytest.mark.parametrize("chooses", ["tokens", "experts"])
+def test_ranks_may_have_different_numbers_of_tokens_or_none(ranks, nodes, chooses):
+    def chosen(moe):
+        if chooses == "experts":
+            moe.router = ExpertChoice(DIM, 12, generator=drawn(100)).double()
+        return moe
+
+    def program():
+        moe, rank = chosen(on_nodes(nodes, experts=12)), dist.get_rank()
+        y, dx = passed(moe, tokens()[rank : 2 * rank].clone())
+        return y, dx, moe.load.assigned - moe.load.combined
+
+    for rank, (y, dx, lost) in enumerate(tinydist.launch(program, ranks, observe=False).results):
+        alone = chosen(layer(experts=12))
+        expected, gradient = passed(lambda x: dense(alone, x), tokens()[rank : 2 * rank].clone())
+        torch.testing.assert_close(y, expected, rtol=0, atol=1e-10)
+        torch.testing.assert_close(dx, gradient, rtol=0, atol=1e-10)
+        assert lost == 0
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_computed_again_in_backward(nodes):
+    """Tokens travel once more; nothing else changes."""
+
+    def program(again):
+        moe = on_nodes(nodes)
+        recompute([moe] if again else [])
+        y, dx = passed(moe, own(tokens()))
+        return y, dx, [parameter.grad for parameter in moe.parameters()]
+
+    kept, computed = (tinydist.launch(program, 4, again, observe=False).results for again in (False, True))
+    torch.testing.assert_close(computed, kept, rtol=0, atol=0)
 
 
 @given(st.integers(1, 5), st.integers(1, 8), st.sampled_from([1, 2, 4]), st.integers(0, 30), st.booleans())

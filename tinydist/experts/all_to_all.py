@@ -10,6 +10,7 @@ Rows are sent in blocks, one for each rank, of any sizes; a rank's own block is 
 
 import torch
 import torch.distributed as dist
+from torch._subclasses import FakeTensor
 from torch.autograd import Function
 
 from ..annotate import purpose
@@ -85,18 +86,16 @@ class Finish(Function):
         return ctx.exchange.issue(gradient, ctx.exchange.received, ctx.exchange.sent), None
 
 
-def counts_from_all(counts, group=None, alike=False):
+def counts_from_all(counts, group=None):
     """``counts[r]``: a list of whole numbers for rank r, of one length. Returns those that each rank has for this one.
-
-    ``alike``: all ranks have the same for this rank, and no tensor must be read.
-    """
+    Fake ranks are assumed to have the same."""
     rank, p = place(group)
     if p == 1:
         return counts
     sent = torch.tensor(counts, device=device_of(group))  # [p, n]
     received = torch.empty_like(sent)
     dist.all_to_all_single(received, sent, group=group)
-    return [counts[rank]] * p if alike else received.tolist()
+    return [counts[rank]] * p if isinstance(received, FakeTensor) else received.tolist()
 
 
 def device_of(group):

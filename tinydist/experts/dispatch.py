@@ -28,7 +28,7 @@ def dispatched(x, routing, experts, group=None):
     tokens, weights = routing.tokens[order], routing.weights[order]
     flat = routing.counts()
     going = [flat[rank * each : (rank + 1) * each] for rank in range(p)]  # [p][E/p]
-    coming = counts_from_all(going, group, alike=routing.known is not None)  # [p][E/p]
+    coming = counts_from_all(going, group)  # [p][E/p]
     there = AllToAll(map(sum, going), map(sum, coming), group)
     rows = there.start(x[tokens])  # [A, D]
     yield

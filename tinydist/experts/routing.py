@@ -28,7 +28,7 @@ class Routing:
     scores: torch.Tensor | None = None  # [N, E]: of all experts, for losses
     logits: torch.Tensor | None = None  # [N, E]
     load: torch.Tensor | None = None  # int64 [E]: assignments of each expert, before any was dropped
-    known: tuple | None = None  # assignments of each expert, where no tensor must be read (fake tensors have no values)
+    known: tuple | None = None  # assignments of each expert, if no tensor must be read: fake ones have no values
 
     @classmethod
     def of_choices(cls, chosen, weights, num_experts, known=None, **more):
@@ -50,9 +50,9 @@ class Routing:
 
     def kept(self, mask):
         """The assignments for which ``mask`` [A] is true; the others are dropped."""
-        places = mask.nonzero().squeeze(1)
-        left = (each[places] for each in (self.tokens, self.experts, self.weights))
-        return replace(self, **dict(zip(("tokens", "experts", "weights"), left)), known=None)
+        left = mask.nonzero().squeeze(1)
+        tokens, experts, weights = self.tokens[left], self.experts[left], self.weights[left]
+        return replace(self, tokens=tokens, experts=experts, weights=weights, known=None)
 
     def counts(self):
         """By expert: how many assignments are left. A list: it says how large messages are."""
