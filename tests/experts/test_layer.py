@@ -187,6 +187,23 @@ def test_on_processes():
     assert_close(found, reference({}), 1e-10)
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_on_gpus(nodes):
+    """Pretended ones: what is on another device than it must be is an error."""
+
+    def program():
+        moe = on_nodes(nodes, skew=1, capacity_factor=2.0).cuda()
+        x = own(tokens()).cuda()
+        y = moe(x)
+        y.sum().backward()
+        return y.detach().cpu(), y.is_cuda
+
+    for rank, (y, on_gpu) in enumerate(tinydist.launch(program, 4, gpus=True).results):
+        alone = layer(skew=1, capacity_factor=2.0)
+        torch.testing.assert_close(y, dense(alone, tokens().chunk(4)[rank]).detach(), rtol=0, atol=1e-10)
+        assert on_gpu
+
+
 def test_autocast_computes_experts_in_16_bits_and_the_router_in_32():
     moe = layer(dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):

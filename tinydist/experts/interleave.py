@@ -47,7 +47,8 @@ def phases_of(model, tokens):
 
 @validate(microbatches=each_of(tuple))
 def losses_of(model, microbatches):
-    """The losses of ``microbatches``, (tokens, targets) each, run in turn; their sum's backward overlaps, too."""
+    """The losses of ``microbatches``, (tokens, targets) each, run in turn; their sum's backward overlaps, too. Without
+    auxiliary losses: layers know their last forward alone. A bias balances both microbatches."""
     logits = interleaved(*(phases_of(model, tokens) for tokens, _ in microbatches))
     return [
         model.cross_entropy(each.flatten(0, 1), targets.flatten()) for each, (_, targets) in zip(logits, microbatches)
