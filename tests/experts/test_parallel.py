@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
+from rounding import between_orders, distance
 from sampled import sampled
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -12,7 +13,7 @@ import tinydist
 from tinydist import checkpoint
 from tinydist.checkpoint import UnshardedModel
 from tinydist.data_parallel.averaging import average_flat
-from tinydist.experts import Parts, clip_grad_norm_, split, with_experts
+from tinydist.experts import EvenRouter, Parts, clip_grad_norm_, split, with_experts
 from tinydist.model import GPT, GPTConfig, batch
 from tinydist.tensor_parallel import gathered, shard
 from tinydist.tensor_parallel.kinds import mlp
@@ -25,9 +26,9 @@ WITH_EXPERTS = {name: kind for name, kind in TABLE.items() if name != "blocks.*.
 WITH_EXPERTS |= {"blocks.*.mlp.experts.*": partial(mlp, up=["up"], down="down")}
 
 
-def gpt(group=None, **options):
+def gpt(group=None, dtype=torch.float64, **options):
     torch.manual_seed(0)
-    model = GPT(GPTConfig(layers=2, heads=2, dim=8, context=LENGTH)).double()
+    model = GPT(GPTConfig(layers=2, heads=2, dim=8, context=LENGTH)).to(dtype)
     return with_experts(model, experts=8, top_k=2, hidden=12, group=group, **options)
 
 
@@ -47,8 +48,8 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.5, momentum=0.9)
 
 
-def in_one_process(clip=None):
-    model = gpt()
+def in_one_process(clip=None, **options):
+    model = gpt(**options)
     optimizer, losses = sgd(model.parameters()), []
     for step in range(STEPS):
         losses.append(model.loss(*batch(step, ROWS, LENGTH)))
@@ -60,9 +61,9 @@ def in_one_process(clip=None):
     return torch.stack(losses).detach(), {name: p.detach() for name, p in model.named_parameters()}
 
 
-def on_ranks(edp, ep, tp=1, clip=None):
+def on_ranks(edp, ep, tp=1, clip=None, options=()):
     data, same, experts, tensor = groups(edp, ep, tp)
-    model = gpt(experts)
+    model = gpt(experts, **dict(options))
     if tp > 1:
         model = shard(model, tensor, table=WITH_EXPERTS)
     parts = (*zip(split(model), (data, same)),)
@@ -104,11 +105,38 @@ def test_ten_steps_are_those_of_one_process(edp, ep, tp):
     assert_trains_alike(in_one_process(), results)
 
 
+def test_ten_steps_in_float32_are_within_the_bound_of_rounding():
+    """With a router whose choice no rounding changes. Each step sums over tokens, and over all that a token's way through
+    the layers sums; weights move by less than they are large."""
+    options = {"router": EvenRouter}
+    losses, exact = in_one_process(**options)
+    results = tinydist.launch(on_ranks, 4, 2, 2, 1, None, {**options, "dtype": torch.float32}, observe=False).results
+    terms = STEPS * (ROWS * LENGTH + 2 * (4 * 8 + 2 * LENGTH + 2 * 12) + 256)
+    bound = between_orders(torch.float32, terms, 1.0)
+    found = {name: weight for _, each in results for name, weight in each.items()}
+    assert distance(found, exact) <= bound * distance(exact, {name: torch.zeros_like(w) for name, w in exact.items()})
+    assert (results[0][0] - losses).abs().max() <= bound * losses.max()
+
+
 @pytest.mark.parametrize("edp, ep", [(2, 2), (1, 4)])
 def test_clipped_by_the_norm_of_all(edp, ep):
     expected, clip = in_one_process(0.1), 0.1
     assert not torch.allclose(expected[0], in_one_process()[0])
     assert_trains_alike(expected, tinydist.launch(on_ranks, edp * ep, edp, ep, 1, clip, observe=False).results)
+
+
+def test_norms_of_16_bits_are_summed_up_in_32():
+    """The squares of 16-bit numbers overflow, or vanish."""
+
+    def program():
+        model = gpt().half()
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, 300.0)
+        return clip_grad_norm_(model, 1.0).item()
+
+    numbers = sum(parameter.numel() for parameter in gpt().parameters())
+    (norm,) = tinydist.launch(program, 1, observe=False).results
+    assert norm == pytest.approx(300 * numbers**0.5, rel=1e-3)
 
 
 def test_gradients_of_experts_averaged_over_all_ranks_are_wrong():

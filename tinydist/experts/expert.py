@@ -3,8 +3,8 @@
     rows, by expert   | a a a | b | d d |  -->  each group through its own weights  -->  | a a a | b | d d |
     counts                3     1  0  2                                                  no padding, no capacity
 
-2/3 D F parameters an expert (3 if gated), as many flops a row twice. Each expert is a module whose name is its number
-among all, whatever the rank: ``experts.3.up.weight``. An expert without rows gets a gradient of zeros.
+An expert has 2 D F parameters, 3 D F if gated, and a row takes twice as many flops. Each is a module whose name is its
+number among all, whatever the rank: ``experts.3.up.weight``. One without rows gets a gradient of zeros.
 
 The gradient of an expert is the mean over the ranks of its group, as if their losses were averaged: its rows come from
 all of them. What still has to be averaged are only the ranks that have the same experts (parts.py).

@@ -39,14 +39,18 @@ def part_of(module, experts, inside=False):
     inside, part = inside or isinstance(module, Experts), nn.Module()
     if inside == experts:
         part._parameters, part._buffers = dict(module._parameters), dict(module._buffers)
-    part._modules = {name: part_of(child, experts, inside) for name, child in module._modules.items() if child}
+    children = {name: child for name, child in module._modules.items() if child is not None}
+    part._modules = {name: part_of(child, experts, inside) for name, child in children.items()}
     return part
 
 
 @validate(model=nn.Module, max_norm=rate, group=dist.ProcessGroup)
 @torch.no_grad()
 def clip_grad_norm_(model, max_norm, group=None):
-    """Clip the global norm of averaged gradients. ``group``: the ranks that share the experts. Returns the norm."""
+    """Clip the global norm of averaged gradients. ``group``: the ranks that share the experts. Returns the norm.
+
+    Without tensor parallelism. Parts in ZeRO: from their ``squared_norm``s.
+    """
     dense, experts = ([p.grad for p in part.parameters() if p.grad is not None] for part in split(model))
     square = norm_of(experts)
     dist.all_reduce(square, group=group)
@@ -56,8 +60,9 @@ def clip_grad_norm_(model, max_norm, group=None):
 
 
 def norm_of(gradients):
-    """Squared."""
-    return torch.stack([torch.linalg.vector_norm(each).square() for each in gradients] or [torch.zeros(())]).sum()
+    """Squared, in fp32 at least."""
+    wide = torch.promote_types(gradients[0].dtype, torch.float32)
+    return torch.stack([torch.linalg.vector_norm(each, dtype=wide).square() for each in gradients]).sum()
 
 
 class Parts(Checkpointable):
