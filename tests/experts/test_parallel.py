@@ -106,8 +106,8 @@ def test_ten_steps_are_those_of_one_process(edp, ep, tp):
 
 
 def test_ten_steps_in_float32_are_within_the_bound_of_rounding():
-    """With a router whose choice no rounding changes. A step sums over tokens, and over what their way through the layers
-    sums; weights move by less than they are large."""
+    """With a router whose choice no rounding changes. A step sums over tokens, and over what the layers sum for each;
+    weights move by less than they are large."""
     options = {"router": EvenRouter}
     losses, exact = in_one_process(**options)
     results = tinydist.launch(on_ranks, 4, 2, 2, 1, None, {**options, "dtype": torch.float32}, observe=False).results
