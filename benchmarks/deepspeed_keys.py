@@ -14,7 +14,6 @@ times the width).
 """
 
 import argparse
-import csv
 import gc
 import warnings
 from collections import Counter
@@ -31,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import tinydist
+from benchmarks import csv_rows
 from tinydist.model import GPT, GPTConfig
 
 FILE = Path(__file__).parents[1] / "notebooks" / "data" / "11b_deepspeed.csv"
@@ -164,8 +164,7 @@ def found(name):
 
 def stored():
     """The rows as they were last written: name -> its numbers."""
-    with FILE.open() as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows.read(FILE)
     return {row["keys"]: {each: int(row[each]) for each in ("sent", "held", "peak")} for row in rows}
 
 
@@ -178,10 +177,7 @@ def main():
         rows.append({"keys": name, **found(name), "version": versions, "date": date.today().isoformat()})
         print("{keys:36} sent {sent:12,}  held {held:14,}  peak {peak:14,}".format(**rows[-1]), flush=True)
     if chosen.write:
-        with FILE.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        csv_rows.write(FILE, rows)
 
 
 if __name__ == "__main__":

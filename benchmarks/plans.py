@@ -10,13 +10,13 @@ others do the same. Takes a quarter of an hour: each plan some ten thousand oper
 """
 
 import argparse
-import csv
 from itertools import product
 from pathlib import Path
 
 import torch
 
 import tinydist
+from benchmarks import csv_rows
 from tinydist.hardware import find_cluster
 from tinydist.hardware.published import BUS_BANDWIDTHS, MEMORY_BANDWIDTHS
 from tinydist.model import GPT, GPTConfig
@@ -101,10 +101,7 @@ def main():
         rows.append(settings(plan) | measured(plan))
         print(f"{plan}: {rows[-1]['seconds']} s, {int(rows[-1]['peak']):,} bytes", flush=True)
     if chosen.write:
-        with FILE.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        csv_rows.write(FILE, rows)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ No constant of the planner was taken from these rows: they come from kernels, co
 """
 
 import argparse
-import csv
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -20,6 +19,7 @@ from pathlib import Path
 import measured_runs
 from measured_runs import GIB, RUNS, Run
 
+from benchmarks import csv_rows
 from tinydist.planner import Measured
 from tinydist.planner.checks import broken
 
@@ -235,10 +235,7 @@ def main(words):
     table = [each for name in names for each in score(name, chosen)]
     if chosen.write:
         keys = list(dict.fromkeys(key for row in table for key in row))
-        with FILE.open("w", newline="") as file:
-            writer = csv.DictWriter(file, keys, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(table)
+        csv_rows.write(FILE, table, keys)
 
 
 if __name__ == "__main__":

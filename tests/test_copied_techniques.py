@@ -13,6 +13,7 @@ NEEDED = {
     "attention": (),
     "collectives": ("hardware",),
     "data_parallel": ("collectives", "hardware"),
+    "experts": ("checkpoint", "collectives", "hardware"),
     "pipeline_parallel": ("collectives", "hardware"),
     "precision": (),
     "tensor_parallel": ("collectives", "hardware"),
