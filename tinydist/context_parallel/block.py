@@ -24,6 +24,7 @@ from ..attention.mask import AttentionMask
 
 aten = torch.ops.aten
 TILE = (128, 128)
+FUSED = ("cpu",)  # devices whose kernel is called; elsewhere tiles are computed (attention/flash.py)
 
 
 @torch.library.custom_op("tinydist::block_forward", mutates_args=())
@@ -31,7 +32,7 @@ def block_forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """out [B, H, T, d] and lse [B, H, T] of q [B, H, T, d] over k and v [B, G, S, d]. causal: T = S, and the same."""
-    if q.device.type == "cpu":
+    if q.device.type in FUSED:
         return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
     out, lse = flash_forward(q, k, v, AttentionMask(q.shape[2], k.shape[2], causal), scale, TILE)
     return out, lse[..., 0]
@@ -49,7 +50,7 @@ def block_backward(
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of q, k and v. ``out`` and ``lse`` are those over all keys, not over this block alone."""
-    if q.device.type == "cpu":
+    if q.device.type in FUSED:
         return aten._scaled_dot_product_flash_attention_for_cpu_backward(
             dout, q, k, v, out, lse, 0.0, causal, scale=scale
         )

@@ -17,13 +17,13 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ..annotate import purpose
-from ..rules import count, finite, flag, validate
+from ..rules import finite, flag, validate
 from .block import Blocks
-from .layout import gathered, summed
+from .layout import gathered, length, summed
 from .ring import checked
 
 
-@validate(group=dist.ProcessGroup, causal=flag, balanced=flag, tokens=count, scale=finite)
+@validate(group=dist.ProcessGroup, causal=flag, balanced=flag, tokens=length, scale=finite)
 def gather_attention(q, k, v, group=None, causal=True, balanced=True, *, tokens=None, scale=None):
     """As ``ring_attention``."""
     return checked("gather_attention", GatherAttention, q, k, v, group, causal, balanced, tokens, scale)
@@ -43,11 +43,11 @@ class GatherAttention(Function):
         q, kv, out, lse = ctx.saved_tensors
         layout, blocks = ctx.blocks.layout, ctx.blocks
         dq = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
-        gradients = {}
+        parts = dq.new_zeros(layout.ranks, max(layout.sizes), 2, *kv.shape[1:3], kv.shape[4])  # of each rank's K and V
         for owner, block in all_blocks(kv, layout):
             gradient = blocks.backward(owner, block, dout, out, lse, dq)
-            gradients[owner] = torch.zeros_like(block, dtype=dq.dtype) if gradient is None else gradient
-        parts = [gradients[owner].movedim(3, 0) for owner in range(layout.ranks)]
+            if gradient is not None:
+                parts[owner, : layout.size(owner)] = gradient.movedim(3, 0)
         return dq.to(q.dtype), summed(parts, layout).movedim(0, 3).to(kv.dtype), None, None, None
 
 

@@ -16,7 +16,9 @@ import torch
 import torch.distributed as dist
 
 from ..collectives.autograd import Conjugates, along
-from ..rules import count, flag, validate, whole
+from ..rules import flag, validate, whole, within
+
+length = within(1, 2**31)  # of a sequence, in tokens
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def layout_of(name, q, group, balanced, tokens, dim=2):
     return layout
 
 
-@validate(tokens=count, group=dist.ProcessGroup, balanced=flag)
+@validate(tokens=length, group=dist.ProcessGroup, balanced=flag)
 def positions(tokens, group=None, balanced=True):
     """Where this rank's tokens are in the sequence of ``tokens``, [T/cp]."""
     layout = SequenceLayout.over("positions", tokens, group, balanced)
@@ -99,7 +101,7 @@ def shard_sequence(tensor, group=None, dim=1, balanced=True):
     return tensor.index_select(dim, layout.positions(layout.rank, tensor.device))
 
 
-@validate(tensor=torch.Tensor, group=dist.ProcessGroup, dim=whole, balanced=flag, tokens=count)
+@validate(tensor=torch.Tensor, group=dist.ProcessGroup, dim=whole, balanced=flag, tokens=length)
 def unshard_sequence(tensor, group=None, dim=1, balanced=True, tokens=None):
     """The whole sequence, on all ranks, from each one's part: an all-gather; backward, a reduce-scatter.
 
@@ -114,7 +116,8 @@ def unshard_sequence(tensor, group=None, dim=1, balanced=True, tokens=None):
         return torch.empty_like(whole).index_copy_(0, order, whole).movedim(0, dim)
 
     def back(gradient):
-        return summed(list(gradient.movedim(dim, 0)[order].split(layout.sizes)), layout).movedim(0, dim)
+        parts = gradient.movedim(dim, 0)[order].split(layout.sizes)
+        return summed(torch.stack([padded(each, max(layout.sizes)) for each in parts]), layout).movedim(0, dim)
 
     return Conjugates.apply(tensor, there, back)
 
@@ -131,10 +134,9 @@ def gathered(part, layout):
 
 
 def summed(parts, layout):
-    """This rank's part, summed over all ranks, of ``parts`` for each."""
-    largest = max(layout.sizes)
-    mine = parts[0].new_empty(largest, *parts[0].shape[1:])
-    dist.reduce_scatter_single(mine, torch.cat([padded(each, largest) for each in parts]), group=layout.group)
+    """This rank's part of the sum over all ranks of ``parts``, [p, size of the largest, ...]."""
+    mine = parts.new_empty(parts.shape[1:])
+    dist.reduce_scatter_single(mine, parts.flatten(0, 1), group=layout.group)
     return mine[: layout.size(layout.rank)]
 
 

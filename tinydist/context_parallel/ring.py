@@ -25,12 +25,12 @@ from torch.autograd.function import once_differentiable
 
 from ..annotate import purpose
 from ..attention.groups import check_shapes
-from ..rules import count, finite, flag, validate
+from ..rules import finite, flag, validate
 from .block import Blocks
-from .layout import layout_of
+from .layout import layout_of, length
 
 
-@validate(group=dist.ProcessGroup, causal=flag, balanced=flag, tokens=count, scale=finite)
+@validate(group=dist.ProcessGroup, causal=flag, balanced=flag, tokens=length, scale=finite)
 def ring_attention(q, k, v, group=None, causal=True, balanced=True, *, tokens=None, scale=None):
     """Attention of a sequence that is sharded over ``group``: this rank's part [B, H, T/cp, d].
 
@@ -42,12 +42,16 @@ def ring_attention(q, k, v, group=None, causal=True, balanced=True, *, tokens=No
 
 def checked(name, function, q, k, v, group, causal, balanced, tokens, scale):
     """``function.apply``, once the local tensors are known to go together."""
+    check_parts(name, q, k, v)
+    layout = layout_of(name, q, group, balanced, tokens)
+    return function.apply(q, torch.stack((k, v)), layout, causal, scale)
+
+
+def check_parts(name, q, k, v):
     check_shapes(name, q, k, v)
     if q.shape[2] != k.shape[2] or k.shape != v.shape:
         shapes = f"got q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
         raise ValueError(f"{name}: q, k and v must have the same tokens and head_dim, {shapes}")
-    layout = layout_of(name, q, group, balanced, tokens)
-    return function.apply(q, torch.stack((k, v)), layout, causal, scale)
 
 
 class RingAttention(Function):

@@ -20,9 +20,9 @@ from torch import nn
 
 from ..attention.heads import GroupedQueryAttention
 from ..attention.rotary import rotate
-from ..rules import count, flag, one_of, validate
+from ..rules import flag, one_of, validate
 from .gather import gather_attention
-from .layout import SequenceLayout
+from .layout import SequenceLayout, length
 from .ring import ring_attention
 from .ulysses import hybrid_attention, ulysses_attention
 
@@ -34,7 +34,7 @@ KINDS = {
 }
 
 
-@validate(model=nn.Module, group=dist.ProcessGroup, kind=one_of(tuple(KINDS)), balanced=flag, tokens=count)
+@validate(model=nn.Module, group=dist.ProcessGroup, kind=one_of(tuple(KINDS)), balanced=flag, tokens=length)
 @validate(within=dist.ProcessGroup)
 def shard_attention(model, group=None, kind="ring", balanced=True, *, tokens=None, within=None):
     """Make a GPT or Decoder take this rank's part of each sequence, in place: ``shard_sequence(tokens, group)``.

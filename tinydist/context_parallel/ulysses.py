@@ -22,30 +22,29 @@ Sources: Jacobs et al. 2023, DeepSpeed Ulysses, arXiv 2309.14509, section 3; Fan
 import torch
 import torch.distributed as dist
 
-from ..attention.groups import check_shapes
 from ..collectives.autograd import all_to_all
-from ..rules import count, finite, flag, validate
-from .layout import SequenceLayout, layout_of
-from .ring import RingAttention, ring_attention
+from ..rules import finite, flag, validate
+from .layout import SequenceLayout, layout_of, length
+from .ring import RingAttention, check_parts, ring_attention
 
 
-@validate(group=dist.ProcessGroup, causal=flag, balanced=flag, tokens=count, scale=finite)
+@validate(group=dist.ProcessGroup, causal=flag, balanced=flag, tokens=length, scale=finite)
 def ulysses_attention(q, k, v, group=None, causal=True, balanced=True, *, tokens=None, scale=None):
     """As ``ring_attention``. The ranks must divide the heads; and the KV heads, or these divide the ranks."""
 
     def attend(q, k, v):
         return RingAttention.apply(q, torch.stack((k, v)), SequenceLayout(q.shape[2]), causal, scale)
 
-    check_shapes("ulysses_attention", q, k, v)
+    check_parts("ulysses_attention", q, k, v)
     layout = layout_of("ulysses_attention", q, group, balanced, tokens)
     return by_heads("ulysses_attention", attend, q, k, v, layout)
 
 
-@validate(group=dist.ProcessGroup, within=dist.ProcessGroup, causal=flag, balanced=flag, tokens=count, scale=finite)
+@validate(group=dist.ProcessGroup, within=dist.ProcessGroup, causal=flag, balanced=flag, tokens=length, scale=finite)
 def hybrid_attention(q, k, v, group=None, within=None, causal=True, balanced=True, *, tokens=None, scale=None):
     """As ``ring_attention`` over ``group``, each part of which is sharded once more, over ``within``, by Ulysses:
     ``shard_sequence(shard_sequence(x, group), within, balanced=False)``."""
-    check_shapes("hybrid_attention", q, k, v)
+    check_parts("hybrid_attention", q, k, v)
     ring = SequenceLayout.over("hybrid_attention", tokens, group, balanced) if tokens else None
     layout = layout_of("hybrid_attention", q, within, False, ring and ring.size(ring.rank))
 
