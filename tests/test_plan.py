@@ -97,7 +97,7 @@ def test_a_mesh_of_other_sizes_is_refused():
         mesh = torch.distributed.init_device_mesh("cpu", (2, 1), mesh_dim_names=("shard", "tp"))
         parallelize(GPT(GPT_4), Plan(dp=2), mesh=mesh)
 
-    words = "the mesh must have the axes pp(1) x replicate(2) x shard(1) x tp(1), but has shard(2) x tp(1)"
+    words = "the mesh must have the axes pp(1) x replicate(2) x shard(1) x cp(1) x tp(1), but has shard(2) x tp(1)"
     with pytest.raises(ValueError, match=re.escape(words)):
         tinydist.launch(program, 2, observe=False)
 
@@ -106,7 +106,7 @@ def test_a_mesh_is_written_as_text():
     assert Plan.parse("dp=2, pp=2,tp=2", zero=1) == Plan(2, 2, 2, zero=1)
     assert Plan.parse("") == Plan()
     for wrong in ("dp", "dp=x", "dp=2,dp=2", "ep=2", "dp=-1"):
-        with pytest.raises(ValueError, match="a mesh has the form dp=2,pp=2,tp=2 with axes pp, dp, tp, replicate, got"):
+        with pytest.raises(ValueError, match="dp=2,pp=2,tp=2 with axes pp, dp, cp, tp, replicate, got"):
             Plan.parse(wrong)
 
 

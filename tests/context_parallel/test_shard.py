@@ -124,5 +124,5 @@ def test_a_part_of_another_length_or_beyond_the_context():
 
     with pytest.raises(ValueError, match=r"shard_attention: of 29 tokens this rank has 15, got 16 \(rank 0\)"):
         on_ranks(program, 2, 16, 29)
-    with pytest.raises(ValueError, match="shard_attention: position 43 exceeds the context length 40"):
+    with pytest.raises(ValueError, match="shard_attention: a sequence of 44 tokens exceeds the context length 40"):
         on_ranks(program, 2, 22, None)

@@ -32,16 +32,17 @@ def gather_attention(q, k, v, group=None, causal=True, balanced=True, *, tokens=
 class GatherAttention(Function):
     @staticmethod
     def forward(ctx, q, kv, layout, causal, scale):
-        blocks = ctx.blocks = Blocks(q, layout, causal, scale)
+        blocks = Blocks(q, layout, causal, scale)
         out, lse = blocks.forward(all_blocks(kv, layout))
         ctx.save_for_backward(q, kv, out, lse)
+        ctx.options = layout, causal, scale
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dout):
         q, kv, out, lse = ctx.saved_tensors
-        layout, blocks = ctx.blocks.layout, ctx.blocks
+        layout, blocks = ctx.options[0], Blocks(q, *ctx.options)
         dq = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
         parts = dq.new_zeros(layout.ranks, max(layout.sizes), 2, *kv.shape[1:3], kv.shape[4])  # of each rank's K and V
         for owner, block in all_blocks(kv, layout):

@@ -57,16 +57,17 @@ def check_parts(name, q, k, v):
 class RingAttention(Function):
     @staticmethod
     def forward(ctx, q, kv, layout, causal, scale):
-        blocks = ctx.blocks = Blocks(q, layout, causal, scale)
+        blocks = Blocks(q, layout, causal, scale)
         out, lse = blocks.forward(around(kv, layout))
         ctx.save_for_backward(q, kv, out, lse)
+        ctx.options = layout, causal, scale
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dout):
         q, kv, out, lse = ctx.saved_tensors
-        layout, blocks = ctx.blocks.layout, ctx.blocks
+        layout, blocks = ctx.options[0], Blocks(q, *ctx.options)
         dq = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
         arrived = sums = own = None
         for owner, block in around(kv, layout):

@@ -106,11 +106,11 @@ class RowsOfRank:
         self.table, self.place = table, place
 
     def __getitem__(self, tokens):
-        positions = self.place.positions(tokens.stop, self.table.device)
-        if positions[-1] >= len(self.table):
-            rule = f"position {positions[-1]} exceeds the context length {len(self.table)}"
+        total = tokens.stop * self.place.ranks if self.place.tokens is None else self.place.tokens
+        if total > len(self.table):
+            rule = f"a sequence of {total} tokens exceeds the context length {len(self.table)}"
             raise ValueError(f"shard_attention: {rule}")
-        return self.table[positions]
+        return self.table[self.place.positions(tokens.stop, self.table.device)]
 
 
 def attend_at(attend, place, rotary, q, k, v, **options):

@@ -40,9 +40,16 @@ def attention(model, flash, t, b, plain, i):
     return scores * (2 * i + MASK) // i if model.dropout else scores, scores
 
 
+def shapes_of(model, program, plan):
+    context = plan.cp, plan.context
+    return shapes(
+        model, program, plan.tp, plan.microbatch, *context, plan.sequence_parallel, plan.recompute, plan.precision
+    )
+
+
 @lru_cache(4096)
-def shapes(model, program, t, b, sequence_parallel, recompute, precision):
-    i, tokens, plain = ITEM[precision], b * model.tokens, model.gated and not program.fused
+def shapes(model, program, t, b, cp, context, sequence_parallel, recompute, precision):
+    i, tokens, plain = ITEM[precision], b * model.tokens // cp, model.gated and not program.fused
     x = tokens * model.width * i
     own = x / t if sequence_parallel else x
     mask = own / i * MASK * (model.dropout > 0)
@@ -50,7 +57,7 @@ def shapes(model, program, t, b, sequence_parallel, recompute, precision):
     entered = own if sequence_parallel == "regather" and not plain else x
     mixed = tokens * model.heads // t * model.head_dim * i
     keys = tokens * max(1, model.kv_heads // t) * model.head_dim * i
-    angles = plain * 4 * model.tokens * model.head_dim * WIDE  # sines and cosines twice, of queries and of keys
+    angles = plain * 4 * tokens // b * model.head_dim * WIDE  # sines and cosines twice, of queries and of keys
     inside = tokens * model.inner // t * i
     core, in_core = attention(model, program.flash, t, b, plain, i)
     mlp = norm + entered + inside * (2 + model.gated + plain) + mask

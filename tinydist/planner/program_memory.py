@@ -12,9 +12,9 @@ and so is what ZeRO 3 gathers outside of blocks (holds.py).
 
 from typing import NamedTuple
 
-from .activations import ITEM, in_flight, shapes
+from .activations import ITEM, in_flight, shapes_of
 from .buckets import block_of, numbers_of, table
-from .model import layers_of
+from .model import layers_of, tokens_of
 
 MOMENTS, MASTER = 8, 4
 
@@ -38,7 +38,7 @@ def moments(model, program, plan, rank):
     first, last = rank == 0, rank == plan.pp - 1
     part = layers_of(plan, model)[rank], first, last
     numbers = numbers_of(model, plan.tp, *part)
-    shard, narrow = plan.shard if plan.zero else 1, i < MASTER
+    shard, narrow = plan.shards, i < MASTER
     weights = 0 if by_unit and holds.masters and narrow else i * numbers / (shard if by_unit else 1)
     states = {"parameters": weights, "optimizer states": (MOMENTS + MASTER * narrow) * numbers / shard}
     gradient = holds.gradient(plan.precision)
@@ -58,16 +58,16 @@ def always_there(model, program, plan, numbers, layers, first, last):
     words, unit = table(model, plan.tp), block_of(model, plan.tp)[0]
     places = holds.in_flight * (unit + words * last) * holds.stays
     gathered = i * (numbers - layers * unit) * (plan.zero == 3)
-    input_of_head = i * plan.microbatch * model.tokens * model.width * bool(plan.sequence_parallel) * last
-    return places + gathered + input_of_head + holds.buckets * (plan.dp > 1)
+    input_of_head = i * tokens_of(plan, model) * model.width * bool(plan.sequence_parallel) * last
+    return places + gathered + input_of_head + holds.buckets * (plan.dp * plan.cp > 1)
 
 
 def of_backward(model, program, plan, rank, layers, first, last):
     """Moment, bytes of activations, and of what works."""
     holds, i, t = program.holds, ITEM[plan.precision], plan.tp
-    a = shapes(model, program, t, plan.microbatch, plan.sequence_parallel, plan.recompute, plan.precision)
+    a = shapes_of(model, program, plan)
     words, unit = table(model, t), block_of(model, t)[0]
-    tokens = plan.microbatch * model.tokens
+    tokens = tokens_of(plan, model)
     logits = tokens * -(-model.vocabulary // t)
     made = holds.in_flight * (not holds.stays)
     waits = i * words * (holds.masters and first and last and model.tied)  # the head's, until the embedding's comes
