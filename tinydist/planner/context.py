@@ -18,7 +18,8 @@ class ContextAttention:
     """``block``: Operators."""
 
     def __init__(self, block):
-        model, self.fused, self.cp, self.kernel = block.model, block.fused, block.cp, block.program.attention
+        model, self.cp, self.kernel = block.model, block.cp, block.program.attention
+        self.torchs = not block.fused
         self.along, self.way = (block.cp, block.t), block.context
         self.heads, self.head_dim = block.heads, model.head_dim
         self.tokens, self.total = model.tokens // block.cp, model.tokens
@@ -35,34 +36,37 @@ class ContextAttention:
         return ContextOp(what, nbytes, *self.along)
 
     def forward(self):
-        if self.way == "ulysses":
-            return self.by_heads(2)
         own, other = self.blocks(2)
+        kept = MemoryOp(2 * self.kv + 6 * self.q * self.torchs)  # K and V together; output to fp32, and back
         merged = [MemoryOp(0.75 * self.q / NUMBER * (NUMBER + 3 * WIDE))]  # of three in four rows, on average
-        kept = [MemoryOp(2 * self.kv)]
+        if self.way == "ulysses":
+            return self.by_heads(own, [kept])
         if self.way == "gather":
             each = [other, *merged] * (self.cp - 1)
-            return [*kept, self.sent("all-gather", self.cp * self.kv), own, *each]
-        return [*kept, Ring([own], [other, *merged], self.kv, 0, *self.along)]
+            return [kept, *self.gathered(), own, *each]
+        return [kept, Ring([own], [other, *merged], self.kv, 0, *self.along)]
 
     def backward(self):
-        if self.way == "ulysses":
-            return self.by_heads(5)
         own, other = self.blocks(5)
-        wide = NUMBER if self.fused else WIDE
-        sums = self.kv / NUMBER * wide
-        added = [MemoryOp(0.75 * self.q / NUMBER * (NUMBER + 2 * WIDE)), MemoryOp(3 * sums)]
+        sums = self.kv / NUMBER * (WIDE if self.torchs else NUMBER)
+        first = [MemoryOp(5 * self.q + 2.5 * sums)]
+        added = [MemoryOp(0.75 * 5 * self.q + 5 * sums)]
+        ends = [MemoryOp(5 * self.q + 1.5 * sums)] * self.torchs
+        if self.way == "ulysses":
+            return self.by_heads(own, first + ends)
         if self.way == "gather":
             each = [other, *added] * (self.cp - 1)
             back = self.sent("reduce-scatter", self.cp * sums)
-            return [self.sent("all-gather", self.cp * self.kv), own, *each, MemoryOp(2 * self.cp * sums), back]
-        return [Ring([own, *added], [other, *added], self.kv, sums, *self.along)]
+            return [*self.gathered(), own, *first, *each, MemoryOp(self.cp * sums), back, *ends]
+        return [Ring([own, *first], [other, *added], self.kv, sums, *self.along), *ends]
 
-    def by_heads(self, products):
-        """Where there are fewer heads of keys than ranks, each rank gets the one that its queries read."""
+    def gathered(self):
+        return [MemoryOp(2 * self.kv), self.sent("all-gather", self.cp * self.kv)]
+
+    def by_heads(self, block, beside):
+        """Each tensor is laid out, exchanged, laid out. Where ranks share a head of keys, each gets a copy."""
         kv = max(self.kv, 2 * self.cp * self.tokens * self.head_dim * NUMBER)
-        size = self.heads // self.cp, self.total, self.total, self.head_dim
-        turned = [MemoryOp(4 * self.q + 4 * kv)]
-        there = [*turned, self.sent("all-to-all", self.q + kv)]
-        back = [self.sent("all-to-all", self.q), *turned]
-        return [*there, Block(*size, products, True, self.kernel), *back]
+        whole = block._replace(batch=self.heads // self.cp, tokens=self.total, keys=self.total)
+        there = [MemoryOp(6 * self.q + 6 * kv), self.sent("all-to-all", self.q + kv)]
+        back = [self.sent("all-to-all", self.q), MemoryOp(6 * self.q)]
+        return [*there, *beside, whole, *back]
