@@ -97,11 +97,11 @@ LLAMA = (
 )
 
 
-# Llama 3 405B on H100s of 700 W, bf16, 16 million tokens a step. GPUs, tp, cp, pp, dp, tokens of a sequence; TFLOP/s of
-# a GPU, which are 43, 41 and 38 % of the peak. Their program is not published: attention gathers keys and values (section
-# 3.3.2), nothing is computed again, stages are interleaved, the first and the last have a layer less; how many a rank has
-# is not said (four here). Nor is it said which FLOPs count: here 6 a parameter but the embedding's, and of attention the
-# half that a causal mask leaves. Not modelled: the mask between documents, FSDP's gathers, slow nodes.
+# Llama 3 405B on H100s of 700 W, bf16, 16 million tokens a step. GPUs, tp, cp, pp, dp, tokens of a sequence; TFLOP/s
+# of a GPU, which are 43, 41 and 38 % of the peak. Their program is not published: attention gathers keys and values
+# (section 3.3.2), nothing is computed again, stages are interleaved, the first and the last have a layer less; how many
+# a rank has is not said (four here). Nor is it said which FLOPs count: here 6 a parameter but the embedding's, and of
+# attention the half that a causal mask leaves. Not modelled: the mask between documents, FSDP's gathers, slow nodes.
 LLAMA_3 = "Llama Team 2024, arXiv 2407.21783, table 4 (read)"
 TABLE_4 = [(8192, 8, 1, 16, 64, 8192, 430), (16384, 8, 1, 16, 128, 8192, 400), (16384, 8, 16, 16, 8, 131072, 380)]
 
