@@ -1,6 +1,7 @@
 """Context parallelism: bytes sent by the planner and by a fake run; what a search finds; published rows."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from planner.fake_runs import SMALL, model_of, planned, program_of, run
@@ -26,12 +27,18 @@ def sent(operators):
             yield (each.ranks - 1) / each.ranks * each.nbytes
 
 
-@pytest.mark.parametrize("context", CONTEXT)
-@pytest.mark.parametrize("sizes", [dict(cp=2), dict(cp=4, dp=2, zero=1), dict(cp=2, dp=2, zero=2), dict(cp=4, zero=3)])
+SIZES = [dict(cp=2), dict(cp=4, dp=2, zero=1), dict(cp=2, dp=2, zero=2), dict(cp=4, zero=3)]
+FEW = [*zip(SIZES, [*CONTEXT, "ring"])]
+MANY = [each for each in product(SIZES, CONTEXT) if each not in FEW]
+
+
+@pytest.mark.parametrize(
+    "sizes, context", [*FEW, *[pytest.param(*each, marks=pytest.mark.exhaustive) for each in MANY]]
+)
 def test_a_rank_sends_what_the_ledger_has(sizes, context):
     plan, model = planned(2, context=context, **sizes), model_of(LONG)
     found = run(LONG, model, plan).between("step 1", "over")
-    block = Operators(model, program_of(LONG), 1, plan.microbatch, None, plan.cp, context)
+    block = Operators(model, program_of(LONG), 1, plan.microbatch, None, plan.cp, plan.context)
     states = {0: 2 * 4, 1: 4 + 2, 2: 4 + 2, 3: 4 + 2 + 2}[plan.zero] * numbers_of(model, 1, model.layers, True, True)
     ranks = plan.dp * plan.cp
     expected = model.layers * sum(sent(block.forward() + block.backward())) + states * (ranks - 1) / ranks
@@ -40,7 +47,7 @@ def test_a_rank_sends_what_the_ledger_has(sizes, context):
 
 @pytest.mark.parametrize("program", [MEGATRON_LM, TINYDIST], ids=str)
 def test_a_search_cuts_long_sequences(program):
-    found = search(LLAMA, POD, 16, program=program)
+    found = search(LLAMA, POD, 16, program=program, pp=1)
     assert found.best.plan.cp > 1 and {each.plan.context for each in found.fitting} == {*CONTEXT}
     assert all(each.plan.cp == 1 for each in search(replace(LLAMA, tokens=8192), POD, 16, pp=1, tp=8).candidates)
 

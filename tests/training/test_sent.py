@@ -99,7 +99,7 @@ def test_each_axis_sends_what_the_formula_says(plan):
 @pytest.mark.parametrize("context", CONTEXT)
 @pytest.mark.parametrize(
     "plan",
-    [Plan(cp=2), Plan(dp=2, cp=2, zero=3, microbatches=2), Plan(2, 2, cp=2, zero=1), Plan(tp=2, cp=2, zero=2)],
+    [Plan(cp=2), Plan(dp=2, cp=2, zero=3, microbatches=2), Plan(2, 1, 2, zero=1, cp=2)],
     ids=str,
 )
 def test_context_ranks_send_keys_and_values_and_share_states(plan, context):
