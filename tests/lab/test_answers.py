@@ -184,6 +184,10 @@ class TestProfileAndForecast(Answers):
     chapter = "profile_and_forecast"
 
 
+class TestContextParallel(Answers):
+    chapter = "context_parallel"
+
+
 def judged(answer):
     if reason := find(answer).unavailable():
         pytest.skip(reason)
