@@ -1,0 +1,121 @@
+"""What to recompute, so that a step fits a budget of bytes and computes the least again.
+
+    layers      1     2     3     4     5     6         backward of the run (4 5) begins: held are
+    runs      keep  keep (3)  ( 4     5  ) keep             all of 1 and 2, the input of 3, and all of 4 and 5
+    held        a     a   i     i           a
+
+A run is one layer that is kept, or some that are recomputed together from the first one's input. While the backward of
+a run runs, it holds all its activations, and the runs before it hold what they keep; those after it are gone.
+
+    bytes = max over runs (held by the runs before + all activations of the run)      seconds = those recomputed
+
+Dynamic programming from the first layer on: of all ways to cut the first n layers, only those are kept of which no
+other holds fewer bytes in fewer seconds. Each layer is computed twice at most. (Trees of recomputation take fewer bytes
+and more seconds: Griewank and Walther 2000, Revolve.)
+
+Source: Chen et al. 2016, section 4.4 (a budget for a run); Jain et al. 2020, Checkmate, has the general problem.
+"""
+
+from typing import NamedTuple
+
+from ..rules import amount, each_of, validate
+
+
+class Layer(NamedTuple):
+    """``input``: bytes with which its forward can be computed again; ``kept``: bytes that its backward needs, with the
+    input; ``seconds``: of its forward."""
+
+    input: float
+    kept: float
+    seconds: float
+
+
+class Run(NamedTuple):
+    layers: int
+    recomputed: bool
+
+
+class Choice(NamedTuple):
+    """``bytes``: the most that is held at once; ``seconds``: computed again."""
+
+    runs: list
+    bytes: float
+    seconds: float
+
+
+@validate(layers=each_of(Layer), budget=amount)
+def least_recomputation(layers, budget):
+    """The ``Choice`` with the fewest seconds within ``budget`` bytes; of those the one with the fewest bytes.
+
+    Raises ``ValueError`` if none fits, with the least budget that does.
+    """
+    for number, layer in enumerate(layers):
+        if not (all(map(amount, layer)) and layer.input <= layer.kept):
+            raise ValueError(
+                f"least_recomputation: layer {number} needs 0 <= input <= kept and seconds >= 0, got {layer}"
+            )
+    found = cheapest(layers, budget)
+    if found is None:
+        raise ValueError(
+            f"least_recomputation: {budget:g} bytes are not enough, at least {least_bytes(layers):g} are needed"
+        )
+    return found
+
+
+def cheapest(layers, budget):
+    """None: nothing fits."""
+    fronts = [[Way(0, 0, 0, None)]]  # of the first n layers: bytes held, seconds, the peak so far, and the last run
+    for end in range(1, len(layers) + 1):
+        ways = []
+        for start in range(end):
+            held, alive, seconds = run_costs(layers, start, end)
+            for number, way in enumerate(fronts[start]):
+                peak = way.held + alive
+                if peak > budget:
+                    continue
+                run = start, number, True
+                ways.append(Way(way.held + held, way.seconds + seconds, max(way.peak, peak), run))
+                if end == start + 1:
+                    ways.append(Way(peak, way.seconds, max(way.peak, peak), (start, number, False)))
+        fronts.append(not_dominated(ways))
+    if not fronts[-1]:
+        return None
+    best = min(fronts[-1], key=lambda way: (way.seconds, way.peak))
+    return Choice(runs_to(best, len(layers), fronts), best.peak, best.seconds)
+
+
+class Way(NamedTuple):
+    held: float
+    seconds: float
+    peak: float
+    last: tuple | None  # where the last run begins, which way led there, and whether the run is recomputed
+
+
+def run_costs(layers, start, end):
+    """Of layers start to end as one recomputed run: bytes held until its backward, bytes in its backward, seconds."""
+    run = layers[start:end]
+    return run[0].input, sum(layer.kept for layer in run), sum(layer.seconds for layer in run)
+
+
+def not_dominated(ways):
+    """Those that no other way equals or beats in bytes held, seconds and peak."""
+    left = []
+    for way in sorted(ways, key=lambda way: way[:3]):
+        if not any(other.seconds <= way.seconds and other.peak <= way.peak for other in left):
+            left.append(way)
+    return left
+
+
+def runs_to(way, end, fronts):
+    runs = []
+    while way.last is not None:
+        start, number, recomputed = way.last
+        runs.append(Run(end - start, recomputed))
+        way, end = fronts[start][number], start
+    return runs[::-1]
+
+
+def least_bytes(layers):
+    """That any choice needs: all are recomputed, in the runs that hold the fewest bytes."""
+    free = [layer._replace(seconds=0) for layer in layers]
+    return cheapest(free, sum(layer.kept for layer in layers)).bytes
