@@ -18,7 +18,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from ..rules import count, each_of, validate, whole
+from ..rules import count, each_of, validate, within
 from .choice import Run
 
 
@@ -49,7 +49,7 @@ def recompute_runs(blocks, runs, keep=None):
     return segments
 
 
-@validate(k=count, layers=whole)
+@validate(k=count, layers=within(0, 2**20))
 def runs_of(k, layers):
     """Runs of ``k``, the last one shorter where k does not divide ``layers``: all recomputed."""
     return [Run(min(k, layers - start), True) for start in range(0, layers, k)]

@@ -16,12 +16,15 @@ and more seconds: Griewank and Walther 2000, Revolve.)
 Source: Chen et al. 2016, section 4.4 (a budget for a run); Jain et al. 2020, Checkmate, has the general problem.
 """
 
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..rules import amount, each_of, validate
+from ..rules import amount, count, each_of, flag, validate
 
 
-class Layer(NamedTuple):
+@validate(input=amount, kept=amount, seconds=amount)
+@dataclass(frozen=True)
+class Layer:
     """``input``: bytes with which its forward can be computed again; ``kept``: bytes that its backward needs, with the
     input; ``seconds``: of its forward."""
 
@@ -29,8 +32,14 @@ class Layer(NamedTuple):
     kept: float
     seconds: float
 
+    def __post_init__(self):
+        if self.input > self.kept:
+            raise ValueError(f"Layer: input ({self.input:g}) must be <= kept ({self.kept:g}), which includes it")
 
-class Run(NamedTuple):
+
+@validate(layers=count, recomputed=flag)
+@dataclass(frozen=True)
+class Run:
     layers: int
     recomputed: bool
 
@@ -49,11 +58,6 @@ def least_recomputation(layers, budget):
 
     Raises ``ValueError`` if none fits, with the least budget that does.
     """
-    for number, layer in enumerate(layers):
-        if not (all(map(amount, layer)) and layer.input <= layer.kept):
-            raise ValueError(
-                f"least_recomputation: layer {number} needs 0 <= input <= kept and seconds >= 0, got {layer}"
-            )
     found = cheapest(layers, budget)
     if found is None:
         raise ValueError(
@@ -117,5 +121,5 @@ def runs_to(way, end, fronts):
 
 def least_bytes(layers):
     """That any choice needs: all are recomputed, in the runs that hold the fewest bytes."""
-    free = [layer._replace(seconds=0) for layer in layers]
+    free = [replace(layer, seconds=0) for layer in layers]
     return cheapest(free, sum(layer.kept for layer in layers)).bytes
