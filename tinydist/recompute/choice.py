@@ -16,7 +16,9 @@ and more seconds: Griewank and Walther 2000, Revolve.)
 Source: Chen et al. 2016, section 4.4 (a budget for a run); Jain et al. 2020, Checkmate, has the general problem.
 """
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..rules import amount, count, each_of, flag, validate
@@ -54,7 +56,7 @@ class Choice(NamedTuple):
 
 @validate(layers=each_of(Layer), budget=amount)
 def least_recomputation(layers, budget):
-    """The ``Choice`` with the fewest seconds within ``budget`` bytes; of those the one with the fewest bytes.
+    """The ``Choice`` with the fewest seconds within ``budget`` bytes.
 
     Raises ``ValueError`` if none fits, with the least budget that does.
     """
@@ -66,8 +68,8 @@ def least_recomputation(layers, budget):
     return found
 
 
-def cheapest(layers, budget):
-    """None: nothing fits."""
+def cheapest(layers, budget, by="seconds"):
+    """The choice with the least seconds, or the least peak; None: nothing fits."""
     fronts = [[Way(0, 0, 0, None)]]  # of the first n layers: bytes held, seconds, the peak so far, and the last run
     for end in range(1, len(layers) + 1):
         ways = []
@@ -81,10 +83,10 @@ def cheapest(layers, budget):
                 ways.append(Way(way.held + held, way.seconds + seconds, max(way.peak, peak), run))
                 if end == start + 1:
                     ways.append(Way(peak, way.seconds, max(way.peak, peak), (start, number, False)))
-        fronts.append(not_dominated(ways))
+        fronts.append(not_dominated(ways, by))
     if not fronts[-1]:
         return None
-    best = min(fronts[-1], key=lambda way: (way.seconds, way.peak))
+    best = min(fronts[-1], key=attrgetter(by))
     return Choice(runs_to(best, len(layers), fronts), best.peak, best.seconds)
 
 
@@ -101,12 +103,13 @@ def run_costs(layers, start, end):
     return run[0].input, sum(layer.kept for layer in run), sum(layer.seconds for layer in run)
 
 
-def not_dominated(ways):
-    """Those that no other way equals or beats in bytes held, seconds and peak."""
-    left = []
-    for way in sorted(ways, key=lambda way: way[:3]):
-        if not any(other.seconds <= way.seconds and other.peak <= way.peak for other in left):
+def not_dominated(ways, by):
+    """Those than which no other holds fewer bytes for less."""
+    left, least = [], math.inf
+    for way in sorted(ways, key=attrgetter("held", by)):
+        if getattr(way, by) < least:
             left.append(way)
+            least = getattr(way, by)
     return left
 
 
@@ -120,6 +123,5 @@ def runs_to(way, end, fronts):
 
 
 def least_bytes(layers):
-    """That any choice needs: all are recomputed, in the runs that hold the fewest bytes."""
-    free = [replace(layer, seconds=0) for layer in layers]
-    return cheapest(free, sum(layer.kept for layer in layers)).bytes
+    """The least budget that any choice fits."""
+    return cheapest(layers, math.inf, by="peak").bytes
