@@ -63,7 +63,7 @@ def greedily(layers, budget):
             return seconds
         held -= layers[at][1] - layers[at][0]
         seconds += layers[at][2]
-    return seconds
+    return seconds if held <= budget else -1
 
 
 @wrong("least_seconds", "runs", "it runs more than")
@@ -80,4 +80,5 @@ def tries_all(layers, budget):
                     found = min(found, best(end, held + run[0][1]))
         return found
 
-    return best(0, 0)
+    found = best(0, 0)
+    return -1 if found == float("inf") else found
