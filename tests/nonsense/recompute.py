@@ -5,7 +5,7 @@ from nonsense.calls import Call
 from torch import nn
 
 from tinydist import recompute
-from tinydist.recompute import Layer, Offloaded, Partitioned, Run
+from tinydist.recompute import Layer, Offloaded, Run
 
 
 def layers():
@@ -41,7 +41,6 @@ CALLS = {
         lambda **given: recompute.least_recomputation([Layer(**given)], 9), lambda: dict(input=1, kept=2, seconds=3)
     ),
     "Offloaded": Call(offloaded, lambda: dict(ahead=1)),
-    "Partitioned": Call(lambda group: Partitioned(group), lambda: dict(group=None), ranks=2, kept=("group",)),
     "Run": Call(
         lambda **given: run(recompute.recompute_runs(layers(), [Run(**given)])),
         lambda: dict(layers=2, recomputed=True),
@@ -51,4 +50,4 @@ CALLS = {
         recompute.least_recomputation, lambda: dict(layers=[Layer(1, 2, 3), Layer(1, 4, 5)], budget=8)
     ),
 }
-REASONS = {}
+REASONS = {"Partitioned": "takes a group alone"}
