@@ -16,7 +16,7 @@ The library in reading order:
     gpus/             pretended GPUs: a program written for CUDA, on CPU tensors; forecasts on tensors without data
     processes/        real ranks from a notebook: gloo or nccl workers
     launching/        launch(): run one function on N ranks, on any backend
-    recompute.py      activation recomputation (checkpointing)
+    recompute/        activation recomputation (checkpointing)
     precision/        compute in 16 or 8 bits, accumulate in 32: formats, autocast, loss scaling, master weights
     data_parallel/    every rank holds the whole model and processes a shard of the batch: DP, DDP
     checkpoint/       full or sharded checkpoints, resharded on load, replaced atomically

@@ -184,6 +184,10 @@ class TestProfileAndForecast(Answers):
     chapter = "profile_and_forecast"
 
 
+class TestLongContext(Answers):
+    chapter = "long_context"
+
+
 class TestContextParallel(Answers):
     chapter = "context_parallel"
 

@@ -35,7 +35,8 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "14b Many": "07 14",
     "15 Your program": "05",
     "15b Forecast": "15",
-    "16b Context": "07b 10",
+    "16 Long context": "03d 10",
+    "16b Parallel": "07b 16",
 }
 
 
