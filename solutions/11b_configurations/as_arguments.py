@@ -164,7 +164,8 @@ def as_arguments(said, dp):
     ``said`` has two or three of the sizes of a batch, and "optimizer", an AdamW with its lr and perhaps weight_decay,
     betas and eps. It may have a "scheduler", a WarmupLR that begins at 0, gradient_clipping, zero_optimization.stage,
     and bf16 or fp16 with "enabled". What it does not have is as in DeepSpeed by default. DeepSpeed accepts ``said``.
-    What no argument below can say is left aside: the first scale of fp16, and in which dtype gradients are reduced.
+    What no argument below can say is left aside: the first scale of fp16, in which dtype gradients are reduced, and
+    which parameters decay (Megatron-LM leaves out biases and norms, DeepSpeed decays all).
 
     Arguments to choose from: --micro-batch-size, --global-batch-size, --bf16, --fp16, --use-distributed-optimizer,
     --optimizer, --lr, --weight-decay, --adam-beta1, --adam-beta2, --adam-eps, --clip-grad, --lr-warmup-iters,

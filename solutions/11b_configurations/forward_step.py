@@ -52,7 +52,7 @@ def trained(answer, microbatches):
         logits = embedding[tokens] @ head
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
 
-    data_iterator, told = iter(microbatches), []
+    data_iterator, told, values = iter(microbatches), [], []
     for _ in microbatches:
         output, loss_func = asked(answer(data_iterator, model), "forward_step", "(output, loss_func)")
         loss, report = asked(loss_func(output), "loss_func", "(loss, report)")
@@ -60,11 +60,14 @@ def trained(answer, microbatches):
             raise Malformed("loss_func returned a loss without a gradient, or one that is no single number")
         (loss / len(microbatches)).backward()
         told.append(torch.as_tensor(report["lm loss"]).detach().reshape(()))
-    for parameter in (embedding, head):
-        dist.all_reduce(parameter.grad)
-        parameter.grad /= dist.get_world_size()
+        values.append(loss.detach().reshape(()))
+    trained_on = torch.stack(values).mean()
+    for each in (embedding.grad, head.grad, trained_on):
+        dist.all_reduce(each)
+        each /= dist.get_world_size()
+    found = {"the gradient of the embedding": embedding.grad, "the gradient of the head": head.grad}
     shown = torch.stack(told).mean()
-    return {"the gradient of the embedding": embedding.grad, "the gradient of the head": head.grad, "lm loss": shown}
+    return found | {"lm loss": shown, "loss, its mean over microbatches and data ranks": trained_on}
 
 
 def asked(found, name, words):
@@ -94,7 +97,7 @@ TOLD = "        told = share.detach().clone()\n        dist.all_reduce(told)\n"
     program=trained,
     targets=[
         Values(
-            "gradients and loss of the mean over all tokens that count, of 1 to 3 data ranks and of 1 to 3 "
+            "gradients and both losses of the mean over all tokens that count, of 1 to 3 data ranks and of 1 to 3 "
             "microbatches, some without any"
         ),
         Bytes(
@@ -175,9 +178,9 @@ def forward_step(data_iterator, model):
     else 0. ``model(tokens, labels=labels)`` gives the loss of each token, [b, T].
 
     ``loss_func(output)`` returns (loss, {"lm loss": ...}). As in Megatron-LM of 2023, who calls it divides each loss by
-    M before backward, and averages gradients over data ranks, which are all ranks here. "lm loss" is the same on all
-    ranks, and its mean over the microbatches is the mean loss of the step. Some microbatch may have no token that
-    counts.
+    M before backward, and averages gradients over data ranks, which are all ranks here. So the mean of ``loss`` over
+    microbatches and data ranks is the mean loss of the step. "lm loss" is the same on all ranks, and its mean over the
+    microbatches is the same number. Some microbatch may have no token that counts.
     """
     # ? What does a microbatch contribute to the mean over all tokens?
     batch = next(data_iterator)

@@ -7,6 +7,7 @@ import pytest
 from tinydist.hardware import find_device
 from tinydist.planner import DEEPSPEED, FSDP, MEGATRON_LM, PROGRAMS, TORCHTITAN, Model, Plan, find_model, memory
 from tinydist.planner.memory import room
+from tinydist.planner.published import MEGATRON_DEEPSPEED
 
 GIB = 2**30
 
@@ -50,7 +51,7 @@ TRIAL = dict(zero=1, recompute="full", precision="fp16")
 
 def trial(layers, width, precision="fp16", **plan):
     model = Model("a trial", layers, width, 64, 250880, 2048, positions="alibi", dropout=0.1)
-    program = replace(DEEPSPEED, fused=True, flash=False)
+    program = replace(MEGATRON_DEEPSPEED, loss="cross_entropy")
     return memory(model, Plan(**TRIAL | plan | {"precision": precision}), 0, program).total
 
 
@@ -104,7 +105,8 @@ def states(program, **plan):
         (MEGATRON_LM, dict(), 18),
         (MEGATRON_LM, dict(dp=8, zero=1), 6 + 12 / 8),
         (MEGATRON_LM, dict(precision="fp16"), 16),
-        (DEEPSPEED, dict(dp=8, zero=1), 8 + 12 / 8),
+        (DEEPSPEED, dict(dp=8, zero=1), 4 + 12 / 8),
+        (MEGATRON_DEEPSPEED, dict(dp=8, zero=1), 8 + 12 / 8),
         (DEEPSPEED, dict(dp=8, zero=1, precision="fp16"), 4 + 12 / 8),
         (FSDP, dict(dp=8, zero=3), 16 / 8),
         (FSDP, dict(dp=8, zero=2), 2 + 16 / 8),  # SHARD_GRAD_OP: parameters stay gathered
@@ -131,7 +133,7 @@ def test_a_fused_loss_is_smaller():
 
 def test_deepspeed_keeps_the_outputs_of_stages():
     freed = replace(DEEPSPEED, holds=replace(DEEPSPEED.holds, outputs=False))
-    plan = dict(pp=4, microbatches=8)
+    plan = dict(pp=4, dp=8, zero=1, microbatches=8)
     more = terms(DEEPSPEED, **plan)["activations"] - terms(freed, **plan)["activations"]
     assert more == 4 * GPT.tokens * GPT.width * 2
     assert terms(DEEPSPEED, rank=3, **plan) == terms(freed, rank=3, **plan)
@@ -148,8 +150,8 @@ def test_of_more_there_is_never_less(program):
 
     by_stage = [held(zero=zero) for zero in STAGES.get(program.name, (0, 1, 2, 3))]
     assert by_stage == sorted(by_stage, reverse=True) and by_stage[-1] < 0.6 * by_stage[0]
-    assert held(microbatch=4) > held(microbatch=2) > held()
-    assert held() > held(recompute="full")
+    assert held(microbatch=4, zero=2) > held(microbatch=2, zero=2) > held(zero=2)
+    assert held(zero=2) > held(zero=2, recompute="full")
     if program.name != "FSDP":
         assert held() > held(tp=2) > held(tp=4)
 

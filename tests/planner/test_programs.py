@@ -32,7 +32,7 @@ def test_flags_of_megatron_lm():
     text = MEGATRON_LM.options(plan, LLAMA)
     assert has(text, "--tensor-model-parallel-size 2", "--pipeline-model-parallel-size 4", "--sequence-parallel")
     assert has(text, "--num-layers-per-virtual-pipeline-stage 4", "--recompute-activations", "--bf16")
-    assert has(text, "--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather")
+    assert has(text, "--use-distributed-optimizer", "--overlap-grad-reduce")
     assert has(text, "--micro-batch-size 1", "--global-batch-size 16") and "fsdp" not in text
     text = replace(MEGATRON_LM, fp8=True).options(SHARDED, LLAMA)
     assert has(
@@ -40,6 +40,14 @@ def test_flags_of_megatron_lm():
     )
     assert has(text, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
     assert has(text, "--num-distributed-optimizer-instances 2")
+
+
+def test_megatron_lm_gathers_parameters_in_forward_if_the_plan_does():
+    def has_flag(**how):
+        return has(MEGATRON_LM.options(Plan(dp=8, precision="bf16", **how), LLAMA), "--overlap-param-gather")
+
+    assert has_flag(zero=1, overlap_param_gather=True) and has_flag(zero=2, overlap_param_gather=True)
+    assert not has_flag(zero=1) and not has_flag(zero=3) and not has_flag(zero=0)  # of 3 it is the default
 
 
 def test_the_ends_of_a_model_count_as_layers_where_it_is_not_divisible_otherwise():

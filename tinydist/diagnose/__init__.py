@@ -1,6 +1,7 @@
 """Diagnosis: find stragglers and hangs of a run, and check the installation.
 
 command.py          ``python -m tinydist diagnose``: from traces, or from PyTorch's Flight Recorder dumps
+messages.py         recvs that nobody has sent
 causes.py           where a hang in several groups began
 recorded_calls.py   reads the calls in traces and Flight Recorder dumps
 torchfrtrace.py     runs PyTorch's own comparison of Flight Recorder dumps, on those of gloo too

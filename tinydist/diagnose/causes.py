@@ -7,8 +7,8 @@ The causes among them are, in the order of the report,
 2. ranks that did not join and wait for nobody: they do something else, have ended, or left no file;
 3. ranks that wait for one another.
 
-Only collectives are looked at. Of a rank that has point-to-point messages on record, nobody knows here whether it waits
-in one: it is said to wait in no collective.
+Only collectives are followed. Of a rank that has point-to-point messages on record, nobody knows here whether it waits
+in one: it is said to wait in no collective, and if its last call is a recv that nobody has sent, that is told, too.
 """
 
 from collections import defaultdict
@@ -29,12 +29,12 @@ class Stuck(NamedTuple):
         return len({call.kind for call in self.calls.values()}) > 1
 
 
-def causes(stuck, without_file, may_wait=frozenset(), messages=frozenset()):
+def causes(stuck, without_file, may_wait=frozenset(), messages=frozenset(), not_sent=None):
     """[(ranks, words)], the likeliest first.
 
     ``without_file``: rank -> those in the group of its last call that left no file. ``may_wait``: ranks whose last call
     is in a group that has other members than those on record; they are causes only if there are no others.
-    ``messages``: ranks that have point-to-point messages on record.
+    ``messages``: ranks that have point-to-point messages on record. ``not_sent``: rank -> the last one, in words.
     """
     waits = waits_for(stuck, without_file)
     found, explained = [], set()
@@ -48,6 +48,7 @@ def causes(stuck, without_file, may_wait=frozenset(), messages=frozenset()):
     gone = set().union(*without_file.values())
     for rank in sorted(named, key=lambda rank: (-len(behind[rank]), rank)):
         nowhere = "waits in no collective" if rank in messages else "waits for nobody"
+        nowhere += f": the last that it called is {not_sent[rank]}" if rank in (not_sent or ()) else ""
         what = "has left no file" if rank in gone else f"did not join, and {nowhere}"
         found.append(({rank}, f"rank {rank} {what}; {those(behind[rank])} wait{'s' * (len(behind[rank]) == 1)} for it"))
     explained |= ends

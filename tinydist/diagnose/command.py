@@ -7,7 +7,8 @@ Calls are matched by their sequence number within a group. For each group the re
 ranks did not make, or in which they differ; and before it the first matching call from different source lines, often
 the cause. Where several groups stand still, the report begins with the ranks at which the waits end (``causes``), and
 with the groups that wait for those. If all calls match: which rank came last how often, and how long the next-to-last
-waited for it; of a trace, a rank that was late once counts once (``waits_for_last``).
+waited for it; of a trace, a rank that was late once counts once (``waits_for_last``). A rank whose last call is a recv
+that nobody has sent is told (messages.py).
 
 NCCL's watchdog dumps records on a timeout, to $TORCH_FR_DUMP_TEMP_FILE plus the rank; gloo's are written by
 ``tinydist.processes.flight_recorder.save_record``. The time of a call is when Python issued it, by its
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from ..console.command_name import command
 from .causes import Stuck, causes, causes_first, those
+from .messages import not_sent
 from .recorded_calls import Unreadable, recording
 
 WORLD = "default_pg"
@@ -47,13 +49,17 @@ def diagnose(paths):
     for group, meetings in groups.items():
         members = ranks_of.get(group)
         stuck += first_mismatch(group, meetings, members and members & there)
+    unsent = not_sent(recordings)
+    if not stuck and unsent and everybody <= there:
+        return [f"rank {rank}: the last that it called is {words}" for rank, words in sorted(unsent.items())], True
     if not stuck:
         check_enough(recordings, groups, everybody - there)
         return list(stragglers(groups)), False
     without_file = last_met_without_file(calls, ranks_of, there)
     messages = {rank for each in recordings if each.messages for rank in each.ranks}
-    found = causes(stuck, without_file, last_met_unlisted(calls, ranks_of), messages)
+    found = causes(stuck, without_file, last_met_unlisted(calls, ranks_of), messages, unsent)
     told = len(stuck) == 1 and found[0][0] <= {*stuck[0].missing, *stuck[0].calls}  # by its own lines
+    told = told and not found[0][0] & unsent.keys()
     begin = [] if told else [f"start here: {words}" for _, words in found]
     return begin + [line for each in causes_first(stuck, found) for line in each.lines], True
 
@@ -121,7 +127,7 @@ def check_enough(recordings, groups, absent):
         raise NotJudged("there is no file")
     calls = sum(map(len, groups.values()))
     if not calls:
-        messages = sum(each.messages for each in recordings)
+        messages = sum(len(each.messages) for each in recordings)
         beside = f" ({messages} point-to-point messages are)" * bool(messages)
         raise NotJudged(f"no collective is recorded{beside}")
     if absent:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..tracing.chrome import entries
 
 MOST_RANKS = 2**20
+MESSAGE = re.compile(r"\w+:(?:send (\d+)->|recv (\d+)<-)(\d+)")  # ranks of the group, its own first
 UNEVEN = re.compile("all_to_all|gather$|scatter$|_v")  # ranks may give, or get, tensors of other sizes
 
 
@@ -34,6 +35,17 @@ class RecordedCall(NamedTuple):
         return self.operation, "" if UNEVEN.match(self.operation) else self.tensors
 
 
+class Message(NamedTuple):
+    """Point-to-point. ``is_last``: was nothing issued after it, but the rest of its batch?"""
+
+    group: tuple = ()  # and torch's name of it; none: it was not read
+    sent: bool = True
+    own: int = 0  # rank of the group
+    other: int = 0
+    line: str = ""
+    is_last: bool = False
+
+
 class Unreadable(ValueError):
     pass
 
@@ -44,7 +56,8 @@ class Recording(NamedTuple):
     ranks: set  # whose file it is
     calls: list
     groups: dict  # (group, torch's name of it) -> its ranks, where the file lists them
-    messages: int  # point-to-point
+    messages: list
+    whole: bool = False  # no older entries were dropped
 
 
 class PlainUnpickler(pickle.Unpickler):
@@ -93,11 +106,8 @@ def of_record(content, path):
     digits = re.search(r"\d+$", Path(path).stem)
     if not digits or int(digits[0]) >= MOST_RANKS:
         raise Unreadable(f"diagnose: {path}: the name of a Flight Recorder dump must end with its rank, as rank_0")
-    rank, calls, messages = int(digits[0]), defaultdict(list), 0
-    for entry in content["entries"]:
-        if entry["is_p2p"]:
-            messages += 1
-            continue
+    rank, calls, entries = int(digits[0]), defaultdict(list), content["entries"]
+    for entry in (each for each in entries if not each["is_p2p"]):
         call = of_entry(entry, rank)
         own = calls[call.group, call.name]
         if own and call.number <= own[-1].number:  # a new group with the name of an older one
@@ -105,17 +115,38 @@ def of_record(content, path):
         own.append(call)
     groups = [each for each in content.get("pg_config", {}).values() if each["ranks"] != "[]"]  # gloo's are empty
     ranks_of = {identity(each["name"], each["desc"]): set(map(int, json.loads(each["ranks"]))) for each in groups}
-    return Recording(path, False, {rank}, [call for own in calls.values() for call in own], ranks_of, messages)
+    calls, whole = [call for own in calls.values() for call in own], not entries or entries[0].get("record_id") == 0
+    return Recording(path, False, {rank}, calls, ranks_of, [*messages_in(entries)][::-1], whole)
+
+
+def messages_in(entries):
+    """The newest first. All of a batch have one number."""
+    is_last, batch = True, lambda entry: (entry.get("process_group"), entry.get("p2p_seq_id"))
+    for entry in reversed(entries):
+        name = entry.get("profiling_name", "")
+        is_last &= (entry["is_p2p"] or name.endswith(":coalesced")) and batch(entry) == batch(entries[-1])
+        if entry["is_p2p"]:
+            found = MESSAGE.fullmatch(name)
+            yield message_of(entry, *found.groups(), is_last) if found else Message()
+
+
+def message_of(entry, sender, receiver, other, is_last):
+    return Message(
+        identity(*entry["process_group"]), bool(sender), int(sender or receiver), int(other), line_of(entry), is_last
+    )
 
 
 def of_entry(entry, rank):
     tensors = [f"{size} {dtype}" for size, dtype in zip(entry["input_sizes"], entry["input_dtypes"])]
-    own = [each for each in entry["frames"] if "/torch/" not in each["filename"]] or entry["frames"]
-    line = f"{own[0]['filename']}:{own[0]['line']} in {own[0]['name']}" if own else "its line was not recorded"
     operation = entry["profiling_name"].partition(":")[2]
     number, at = int(entry["collective_seq_id"]), entry["time_created_ns"] / 1e9
     group, name = identity(*entry["process_group"])
-    return RecordedCall(rank, group, number, operation, ", ".join(tensors), line, at, name)
+    return RecordedCall(rank, group, number, operation, ", ".join(tensors), line_of(entry), at, name)
+
+
+def line_of(entry):
+    own = [each for each in entry["frames"] if "/torch/" not in each["filename"]] or entry["frames"]
+    return f"{own[0]['filename']}:{own[0]['line']} in {own[0]['name']}" if own else "its line was not recorded"
 
 
 def identity(name, description):
@@ -126,7 +157,7 @@ def of_trace(content, path):
     calls = calls_in(content["traceEvents"])
     if not calls:
         raise Unreadable(f"diagnose: {path}: no communication in a trace; is it of torch.profiler, or of one rank?")
-    return Recording(path, True, {int(call.rank) for call in calls}, calls, {}, 0)
+    return Recording(path, True, {int(call.rank) for call in calls}, calls, {}, [])
 
 
 def calls_of_trace(trace):

@@ -7,7 +7,7 @@ operators.py     five kinds of operators
 passes.py        computation and communication of one rank, forward and backward
 efficiency.py    achievable fractions of peak FLOP/s and bandwidth: every constant, with its source
 machine.py       seconds per operator: as measured on hardware, or as on the simulated clock
-overlap.py       data-parallel communication, and how much of it is exposed
+overlap.py       data-parallel communication, and how much of it is exposed; uses.py: what DeepSpeed's ZeRO 3 gathers
 microbatch.py    seconds of a microbatch on one rank, by kind
 step_time.py     time of a step, term by term; published.py: measured steps
 activations.py   activation memory; buckets.py: lifetime of unsharded gradients

@@ -2,7 +2,8 @@
 
     bytes of a parameter    gradient, bf16 fp16    in flight              logit
     Megatron-LM                       4    2       2, which stay          6       and fp32 gradients at an fp16 step
-    DeepSpeed                         6    2       2                      6       and two buckets of 1 GB
+    DeepSpeed                         2    2       2                      6       and one or two buckets of 1 GB
+    DeepSpeed, BLOOM's                6    2       2                      6       and two
     FSDP                              4    4       2 + 4                  4       weights in fp32, gathered in 16 bits
     torchtitan (FSDP2)                4    4       2 + 4                  14
 
@@ -16,10 +17,11 @@ from ..rules import amount, flag, validate
 
 
 @validate(bf16=amount, fp16=amount, in_flight=amount, stays=flag, masters=flag, logit=amount, buckets=amount)
-@validate(outputs=flag, source=str)
+@validate(bucket=amount, outputs=flag, source=str)
 @dataclass(frozen=True)
 class Holds:
-    """Bytes of a parameter; ``logit``: of a logit, where the loss is; ``buckets``: of buffers that are always there."""
+    """Bytes of a parameter; ``logit``: of a logit, where the loss is; ``buckets``: of buffers that are always there;
+    ``bucket``: of one that gradients are collected in: one in ZeRO 3, and with overlap_comm two in 1 and 2."""
 
     bf16: float = 4  # its gradient, from the first backward of a step to its end
     fp16: float = 2
@@ -28,6 +30,7 @@ class Holds:
     masters: bool = False  # weights are the fp32 masters; ZeRO 3 gathers them in 16 bits, and the next block's too
     logit: float = 6
     buckets: float = 0
+    bucket: float = 0
     outputs: bool = False  # does a pipeline's stage keep its output until its backward?
     source: str = ""
 
@@ -44,10 +47,18 @@ MEGATRON = Holds(
     "dist_optimizer.md@d98e8a64; NVIDIA/TransformerEngine pytorch/module/base.py get_dummy_wgrad (read; since "
     "2.3 by MooreThreads/SimuMax@4dcaae51 simumax/core/config.py)",
 )
-# Pipelines with BF16_Optimizer keep the gradients of autograd, in bf16, beside its own in fp32. ZeRO reduces and
-# gathers in buckets of 5e8 numbers. Not counted: by default (stage3_max_reuse_distance, 1e9) stage 3 keeps the last 5e8
-# numbers of a model from their forward to their backward pass: 1 GB more, and one gather of them in place of two.
+# 0.19.8 with its defaults, as it was measured (benchmarks/deepspeed_keys.py): gradients in the dtype of the parameters,
+# in buckets of 5e8 numbers. What stage 3 keeps from forward to backward is counted in program_memory.py.
 DEEPSPEED = Holds(
+    bucket=2 * 5e8,
+    outputs=True,
+    bf16=2,
+    source="deepspeedai/DeepSpeed 0.19.8 deepspeed/runtime/engine.py get_data_types; zero/stage_1_and_2.py "
+    "setup_buckets; zero/stage3.py __setup_for_real_optimizer; pipe/engine.py _exec_backward_pass (read)",
+)
+# Of 2022: pipelines with BF16_Optimizer keep the gradients of autograd, in bf16, beside its own in fp32. ZeRO reduces
+# and gathers in buckets of 5e8 numbers.
+BLOOM = Holds(
     bf16=6,
     buckets=2 * 5e8 * 2,
     outputs=True,

@@ -12,10 +12,16 @@ from collections import Counter
 from functools import lru_cache
 
 from .activations import ITEM
-from .buckets import TIMES, block_of, buckets, norm_sizes, table
+from .buckets import TIMES, buckets
 from .machine import Group
+from .uses import gathered_by_use, units
 
 GRADIENT = {"fp16": 2, "bf16": 4, "fp32": 4}
+
+
+def gradient_bytes(program, plan):
+    """Of a gradient that is sent."""
+    return ITEM[plan.precision] if program.narrow_sums else GRADIENT[plan.precision]
 
 
 @lru_cache(4096)
@@ -28,14 +34,6 @@ def full_in(*part):
         count[bucket.full // TIMES] += 1
     count = Counter(dict.fromkeys(count, 1)) if part[-1] else count
     return [(numbers[segment], count[segment]) for segment in range(part[2] + 2)]
-
-
-def units(model, t, layers, first, last):
-    """Numbers that ZeRO 3 gathers: for all of a pass; and for head, blocks, embedding."""
-    words, both = table(model, t), first and last and model.tied
-    head = (sum(norm_sizes(model)) + words * (not both)) * last
-    begin = (words * (not both) + model.tokens * model.width * (model.positions == "learned")) * first
-    return words * both, [head, *[block_of(model, t)[0]] * layers, begin]
 
 
 def walk(segments, gathers=None, reduces=None, slower=0.0):
@@ -75,15 +73,16 @@ class ExposedCommunication:
         return self.machine.collective("all-gather", numbers * ITEM[self.plan.precision], self.shards)
 
     def reduced(self, numbers):
-        nbytes = numbers * GRADIENT[self.plan.precision]
+        nbytes = numbers * gradient_bytes(self.program, self.plan)
         over_copies = self.machine.collective("all-reduce", nbytes / self.plan.shard, self.copies)
         return self.summed(nbytes) + over_copies
 
     def summed(self, nbytes):
         """Over shards; ``reduce``: one after another, each to the rank whose shard it is."""
-        if self.program.sums == "reduce":
+        sums = "reduce-scatter" if self.plan.zero == 3 else self.program.sums
+        if sums == "reduce":
             return self.plan.shard * self.machine.collective("reduce", nbytes / self.plan.shard, self.shards)
-        return self.machine.collective(self.program.sums, nbytes, self.shards)
+        return self.machine.collective(sums, nbytes, self.shards)
 
     def exposed(self):
         """Exposed communication time of a microbatch whose gradients are reduced."""
@@ -106,6 +105,8 @@ class ExposedCommunication:
 
     def gathers(self):
         """Seconds: forward, and backward."""
+        if self.program.reuse is not None:
+            return [[self.gathered(each) for each in way] for way in gathered_by_use(self.program.reuse, *self.part)]
         throughout, each = units(*self.part)
         seconds = {numbers: self.gathered(numbers) for numbers in {throughout, *each}}
         up = [seconds[numbers] for numbers in each]

@@ -12,9 +12,11 @@ ZeRO            what holds whole gradients through a pipeline is at most ZeRO 1 
 # transformer/transformer_config.py knows the granularities "full" and "selective". Megatron-FSDP is documented with
 # tensor, context and expert parallelism, and not with a pipeline (docs/user-guide/features/megatron_fsdp.md).
 MEGATRON_LM = "NVIDIA/Megatron-LM@d98e8a64"
-# In deepspeed/runtime, pipe/engine.py: "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism"; pipe/schedule.py
-# has 1F1B alone; pipe/module.py recomputes whole layers, elsewhere the model's code does; zero/mics.py has the replica
-# groups, of stage 3. In module_inject/layers.py tensor parallelism is an all-reduce: tokens are not split.
+# In deepspeed/runtime, pipe/engine.py: "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism";
+# pipe/schedule.py has 1F1B alone; pipe/module.py recomputes whole layers, elsewhere the model's code does;
+# zero/mics.py has the replica groups, of stage 3. Stages 1 and 2 all-reduce a bucket, of which each rank keeps its
+# part (zero/stage_1_and_2.py, average_tensor, with use_multi_rank_bucket_allreduce, the default), in the dtype of the
+# parameters. In module_inject/layers.py tensor parallelism is an all-reduce: tokens are not split.
 DEEPSPEED = "deepspeedai/DeepSpeed@edaa7221"
 # composer/distributed/mosaic_parallelism.py: NO_SHARD, SHARD_GRAD_OP, FULL_SHARD and two hybrids, for ZeRO 0, 2, 3;
 # there is no pipeline. llmfoundry/tp: one strategy of tensor parallelism, which splits MLPs only.
@@ -39,6 +41,8 @@ def megatron_lm(plan, model):
         yield f"layers ({model.layers}), with embedding and head ({model.layers + 2}), must be divisible by {stages}"
     if plan.chunks > 1 and plan.microbatches % plan.pp:
         yield f"interleaved 1F1B: microbatches ({plan.microbatches}) must be divisible by pp ({plan.pp})"
+    if plan.overlap_param_gather and not plan.overlap_comm:
+        yield "overlap_param_gather (--overlap-param-gather) needs overlap_comm (--overlap-grad-reduce)"
 
 
 def ends_counted(plan, model):
@@ -49,6 +53,8 @@ def ends_counted(plan, model):
 def deepspeed(plan, model):
     if plan.replicas > 1 and plan.zero in (1, 2):
         yield f"replica groups (MiCS) are for ZeRO 3: replicate ({plan.replicas}) must be 1 with zero = {plan.zero}"
+    if plan.overlap_param_gather:
+        yield "it gathers parameters after the optimizer's step: overlap_param_gather must be False"
 
 
 def fsdp(plan, model):

@@ -7,7 +7,7 @@
     step     no activations; gradients of the own shard in fp32
 
 Kernels are fused (activations.py). What stays from step to step, the gradients' buffer too, is there at each moment,
-and so is what ZeRO 3 gathers outside of blocks (holds.py).
+and so is what ZeRO 3 gathers outside of blocks (holds.py). In DeepSpeed the last blocks stay gathered (uses.py).
 """
 
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from .activations import ITEM, in_flight, shapes
 from .buckets import block_of, numbers_of, table
 from .model import layers_of
+from .uses import blocks_that_stay
 
 MOMENTS, MASTER = 8, 4
 
@@ -59,7 +60,8 @@ def always_there(model, program, plan, numbers, layers, first, last):
     places = holds.in_flight * (unit + words * last) * holds.stays
     gathered = i * (numbers - layers * unit) * (plan.zero == 3)
     input_of_head = i * plan.microbatch * model.tokens * model.width * bool(plan.sequence_parallel) * last
-    return places + gathered + input_of_head + holds.buckets * (plan.dp > 1)
+    filled = holds.bucket * ((plan.zero > 0) + (plan.zero in (1, 2) and plan.overlap_comm))
+    return places + gathered + input_of_head + (holds.buckets + filled) * (plan.dp > 1)
 
 
 def of_backward(model, program, plan, rank, layers, first, last):
@@ -74,11 +76,14 @@ def of_backward(model, program, plan, rank, layers, first, last):
     kept = layers * a.block + a.dropped * first + a.own * (holds.outputs and not last)
     flying = in_flight(plan, rank)
     live = flying * kept + last * (flying - 1) * (a.end + i * logits)
+    reused = plan.zero == 3 and program.reuse
+    stay = blocks_that_stay(program.reuse, model, t, layers, first, last) if reused else 0
     if last:
         x = i * tokens * model.width + a.own * bool(plan.sequence_parallel)
-        yield "loss", live + a.end, logits * (i if program.loss == "fused" else max(i, holds.logit))
-        yield "head", live + a.end, i * logits + x + max(made * words, waits)
-    gathered = i * unit * min(2, layers) * (plan.zero == 3)  # the next one, too
+        there = i * unit * stay
+        yield "loss", live + a.end, there + logits * (i if program.loss == "fused" else max(i, holds.logit))
+        yield "head", live + a.end, there + i * logits + x + max(made * words, waits)
+    gathered = i * unit * max(stay, min(2, layers)) * (plan.zero == 3)  # the next one, too
     beside = a.own * (1 + (plan.pp > 1)) + waits + gathered + made * unit  # gradients between blocks; a message
     for working in (a.down, a.gate, a.gated, a.up, a.core):
         yield "block", live, beside + working

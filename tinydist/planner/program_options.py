@@ -39,8 +39,9 @@ def megatron_lm(program, plan, model):
         words += [f"--use-megatron-fsdp --data-parallel-sharding-strategy {MEGATRON_FSDP[plan.zero]}"]
         words += ["--ckpt-format fsdp_dtensor"]
     words += [f"--num-distributed-optimizer-instances {plan.replicas}"] * (plan.zero > 0 and plan.replicas > 1)
-    if plan.overlap_comm and plan.dp > 1:
-        words += ["--overlap-grad-reduce"] + ["--overlap-param-gather"] * (plan.zero > 0)
+    if plan.overlap_comm and plan.dp > 1:  # without the second, all parameters are gathered after the optimizer's step;
+        # Megatron-FSDP sets it itself where it shards them (core 0.16.1, fsdp/src/megatron_fsdp/megatron_fsdp.py)
+        words += ["--overlap-grad-reduce"] + ["--overlap-param-gather"] * plan.overlap_param_gather
     words += [f"--attention-backend {'flash' if program.flash else 'unfused'}"] + ["--fp8-format hybrid"] * program.fp8
     return " ".join(["pretrain_gpt.py", *words])
 

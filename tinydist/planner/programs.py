@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ..hardware.lookup import look_up
 from ..plan import RECOMPUTE, SCHEDULES, SEQUENCE_PARALLEL, Plan
-from ..rules import each_of, flag, function, one_of, validate, within
+from ..rules import amount, each_of, flag, function, one_of, validate, within
 from . import program_limits, program_options
 from .ends import LOSS
 from .holds import DEEPSPEED as DEEPSPEED_HOLDS
@@ -44,6 +44,8 @@ def few(choices, default=()):
     early_stop=flag,
     blocking=flag,
     sums=one_of(SUMS),
+    narrow_sums=flag,
+    reuse=amount,
     source=str,
 )
 @validate(zero=each_of(within(0, 3)), zero_in_pipeline=each_of(within(0, 3)), schedules=each_of(one_of(SCHEDULES)))
@@ -63,7 +65,9 @@ class Program:
     holds: Holds | None = None  # in memory; None: as this library's engine, tensor by tensor
     early_stop: bool = True  # recomputation ends as soon as all is there that backward needs
     blocking: bool = False  # CUDA_LAUNCH_BLOCKING=1: the CPU launches a kernel when the one before has ended
-    sums: str = "reduce-scatter"  # the collective by which ZeRO sums up gradients over shards
+    sums: str = "reduce-scatter"  # the collective by which ZeRO 1 and 2 sum up gradients over shards; 3 scatters
+    narrow_sums: bool = False  # gradients of bf16 are sent in bf16
+    reuse: float | None = None  # ZeRO 3 gathers by use (uses.py); what is used within so many numbers stays
     zero: tuple[int, ...] = few(STAGES)
     zero_in_pipeline: tuple[int, ...] = few(STAGES)
     schedules: tuple[str, ...] = few((*SCHEDULES,))
@@ -117,7 +121,7 @@ DEEPSPEED = Program(
     "DeepSpeed", zero_in_pipeline=(0, 1), schedules=("1f1b",), sequence_parallel=(), recompute=("none", "full"),
     features=("compiled",), limits=program_limits.deepspeed, flags=program_options.deepspeed,
     source=program_limits.DEEPSPEED,
-    holds=DEEPSPEED_HOLDS,
+    holds=DEEPSPEED_HOLDS, sums="all-reduce", narrow_sums=True, reuse=1e9,
 )  # fmt: skip
 FSDP = Program(
     "FSDP", zero=(0, 2, 3), zero_in_pipeline=(0,), sequence_parallel=(), recompute=("none", "full"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ..hardware import Cluster, Link
 from ..hardware.cluster import A100_NODE
 from ..plan import Plan
+from .holds import BLOOM as HOLDS_OF_BLOOM
 from .model import Model
 from .presets import find_model
 from .programs import DEEPSPEED, FSDP, MEGATRON_LM, Program
@@ -27,7 +28,10 @@ class PublishedStep:
 # Attention wrote its weights down.
 OF_2022 = replace(MEGATRON_LM, flash=False)
 # BLOOM's: Megatron-LM's kernels, DeepSpeed's pipeline and optimizer.
-MEGATRON_DEEPSPEED = replace(DEEPSPEED, name="Megatron-DeepSpeed", fused=True, flash=False, loss="vocab_parallel")
+MEGATRON_DEEPSPEED = replace(
+    DEEPSPEED, name="Megatron-DeepSpeed", fused=True, flash=False, loss="vocab_parallel", holds=HOLDS_OF_BLOOM,
+    sums="reduce-scatter", narrow_sums=False,
+)  # fmt: skip
 # As its slurm script ran it: CUDA_LAUNCH_BLOCKING=1 (bigscience@003b2505, train/tr11-176B-ml/tr11-176B-ml.slurm). In
 # fp16 ZeRO 1 reduces each shard to its rank (DeepSpeed@2151c787, zero/stage_1_and_2.py, average_tensor); in bf16
 # BF16_Optimizer sums up whole gradients, in fp32 (@56c52238, pipe/engine.py, _bf16_reduce_grads).

@@ -22,7 +22,7 @@ from .checks import refuse
 from .machine import Group, Machine, Measured
 from .microbatch import times
 from .model import Model, layers_of
-from .overlap import GRADIENT, ExposedCommunication
+from .overlap import ExposedCommunication, gradient_bytes
 from .passes import NUMBER
 from .programs import MEGATRON_LM, Program
 
@@ -173,6 +173,6 @@ def tied(model, program, plan, machine):
     if plan.pp == 1 or not model.tied:
         return 0.0
     shards = plan.shard if plan.zero and not program.fused else 1
-    nbytes = table(model, plan.tp) * GRADIENT[plan.precision] / shards
+    nbytes = table(model, plan.tp) * gradient_bytes(program, plan) / shards
     near = plan.ranks <= machine.cluster.devices_per_node
     return machine.collective("all-reduce", nbytes, Group(2, 2 if near else 1)) + machine.memory(3 * nbytes)

@@ -140,6 +140,19 @@ def the_output_alone(data_iterator, model):
     return model(batch["tokens"], labels=batch["labels"])
 
 
+@wrong("forward_step", "values", "loss, its mean over microbatches and data ranks")
+def value_summed_up(data_iterator, model):
+    """Its gradient is that of this rank's share, and its value that of all ranks together."""
+    output, right = solved("forward_step")(data_iterator, model)
+
+    def loss_func(losses):
+        loss, _ = right(losses)
+        dist.all_reduce(loss.data)
+        return loss, {"lm loss": loss.detach() / dist.get_world_size()}
+
+    return output, loss_func
+
+
 @wrong("forward_step", "bytes", "bytes")
 def masks_sent(data_iterator, model):
     def loss_of(batch, losses):
