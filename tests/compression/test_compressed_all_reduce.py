@@ -111,7 +111,7 @@ def test_errors_of_another_size():
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 5), st.integers(0, 1000))
 def test_the_error_stays_bounded(size, p, seed):
-    """Without feedback a constant gradient would be off by as much in every step; with it the mean of results is right."""
+    """Without feedback a constant gradient would be off by as much in every step; so the mean of results is right."""
 
     def program():
         gradient = torch.randn(size, generator=torch.Generator().manual_seed(seed))

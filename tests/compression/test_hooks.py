@@ -86,7 +86,7 @@ def test_what_top_k_does_not_send_it_keeps(ranks):
         for step in range(4):
             wrapped.zero_grad()
             loss = (wrapped(torch.full((1, 8), 0.1 * (step + dist.get_rank()))) ** 2).sum()
-            for (name, p), gradient in zip(
+            for (name, _), gradient in zip(
                 model.named_parameters(), torch.autograd.grad(loss, model.parameters(), retain_graph=True)
             ):
                 gradients[name] = gradients[name] + gradient

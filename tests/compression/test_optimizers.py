@@ -40,7 +40,7 @@ def adam(grads, lr, steps, b1=0.9, b2=0.999, eps=1e-8):
 
 
 def numbers(make, steps, gradients):
-    """One number, whose gradient on a rank is the given one of the step, times 1, 3, ...: the mean on two ranks is double."""
+    """One number; its gradient is the given one of the step, times 1, 3, ... by rank: the mean on two is double."""
     w = torch.zeros(1, requires_grad=True)
     optimizer = make([w])
     for step in range(steps):
