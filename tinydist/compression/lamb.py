@@ -11,16 +11,16 @@ Source: You et al., Large Batch Optimization for Deep Learning: Training BERT in
 
 import torch
 
-from ..rules import positive, validate
+from ..rules import positive, several, validate
 from .one_bit_adam import moments, with_gradients
 
 
-@validate(lr=positive)
+@validate(params=several, lr=positive)
 class Lamb(torch.optim.Optimizer):
     """Optimizer. Equal to timm's with ``always_adapt=True`` and no clipping: a ratio for all, also without decay."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0):
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, step=0))
+        super().__init__(params, dict(lr=float(lr), betas=betas, eps=eps, weight_decay=weight_decay, step=0))
 
     @torch.no_grad()
     def step(self, closure=None):

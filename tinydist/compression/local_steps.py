@@ -14,10 +14,10 @@ import torch.distributed as dist
 
 from ..annotate import purpose
 from ..data_parallel.averaging import average_flat
-from ..rules import count, validate
+from ..rules import count, function, validate
 
 
-@validate(inner=torch.optim.Optimizer, every=count, group=dist.ProcessGroup)
+@validate(inner=torch.optim.Optimizer, every=count, outer=function, group=dist.ProcessGroup)
 class LocalSteps:
     """``inner`` steps; after each ``every`` steps ranks agree. Without DDP: gradients stay this rank's.
 

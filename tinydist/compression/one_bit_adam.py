@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 
 from ..data_parallel.averaging import average_flat
-from ..rules import positive, validate, whole
+from ..rules import positive, several, validate, whole
 from .compressed_all_reduce import compressed_all_reduce, error_buffers, padded_size
 
 
-@validate(lr=positive, freeze_step=whole, group=dist.ProcessGroup)
+@validate(params=several, lr=positive, freeze_step=whole, group=dist.ProcessGroup)
 class OneBitAdam(torch.optim.Optimizer):
     """Optimizer for gradients that nobody has averaged: ``step`` communicates, so do not wrap the model in DDP.
 
@@ -30,7 +30,7 @@ class OneBitAdam(torch.optim.Optimizer):
     def __init__(
         self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, freeze_step=100_000, group=None
     ):
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, step=0))
+        super().__init__(params, dict(lr=float(lr), betas=betas, eps=eps, weight_decay=weight_decay, step=0))
         self.freeze_step, self.group = freeze_step, group
 
     @torch.no_grad()

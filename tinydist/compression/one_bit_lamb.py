@@ -11,7 +11,7 @@ Source: Li et al., 1-bit LAMB, 2021, algorithm 1; the arithmetic is that of Deep
 import torch
 import torch.distributed as dist
 
-from ..rules import positive, validate, whole
+from ..rules import positive, several, validate, whole
 from .compressed_all_reduce import compressed_all_reduce
 from .lamb import norm, trust_ratio
 from .one_bit_adam import average, errors_of, moments, with_gradients
@@ -21,14 +21,14 @@ MEAN = 0.9  # of the moving mean of ratios
 FACTORS, CHANGE = (0.5, 4.0), 0.1  # of the ratio afterwards, and how much of it may change in a step
 
 
-@validate(lr=positive, freeze_step=whole, group=dist.ProcessGroup)
+@validate(params=several, lr=positive, freeze_step=whole, group=dist.ProcessGroup)
 class OneBitLamb(torch.optim.Optimizer):
     """Optimizer for gradients that nobody has averaged, as ``OneBitAdam``. Every parameter has one in each step."""
 
     def __init__(
         self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, freeze_step=100_000, group=None
     ):
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, step=0))
+        super().__init__(params, dict(lr=float(lr), betas=betas, eps=eps, weight_decay=weight_decay, step=0))
         self.freeze_step, self.group = freeze_step, group
 
     @torch.no_grad()

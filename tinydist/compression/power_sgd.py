@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 
 from ..annotate import purpose
-from ..rules import count, validate, whole
+from ..rules import count, positive, validate, whole
 
 
-@validate(rank=count, start=whole, seed=whole)
+@validate(rank=count, start=whole, min_compression_rate=positive, seed=whole)
 class PowerSGD:
     """Communication hook for ``DDP(hook=PowerSGD(rank=2))``: each parameter has an error and a Q of its own.
 

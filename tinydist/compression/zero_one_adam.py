@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 
 from ..annotate import purpose
-from ..rules import count, positive, validate, whole
+from ..rules import count, positive, several, validate, whole
 from .compressed_all_reduce import compressed_all_reduce
 from .one_bit_adam import average, errors_of, moments, with_gradients
 
 
-@validate(lr=positive, var_freeze_step=whole, var_update_scaler=count, group=dist.ProcessGroup)
+@validate(params=several, lr=positive, var_freeze_step=whole, var_update_scaler=count, group=dist.ProcessGroup)
 @validate(local_step_scaler=count, local_step_clipper=count)
 class ZeroOneAdam(torch.optim.Optimizer):
     """Optimizer for gradients that nobody has averaged, as ``OneBitAdam``.
@@ -45,7 +45,7 @@ class ZeroOneAdam(torch.optim.Optimizer):
         group=None,
     ):
         schedule = dict(step=0, var_interval=1, var_updates=0, local_interval=1, local_steps=0, rates=0.0)
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay) | schedule)
+        super().__init__(params, dict(lr=float(lr), betas=betas, eps=eps, weight_decay=weight_decay) | schedule)
         self.var_freeze_step, self.var_update_scaler = var_freeze_step, var_update_scaler
         self.local_step_scaler, self.local_step_clipper, self.group = local_step_scaler, local_step_clipper, group
 
