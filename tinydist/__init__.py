@@ -24,6 +24,7 @@ The library in reading order:
     tensor_parallel/  every rank holds a shard of each weight matrix: Megatron's f and g, sequence parallelism
     pipeline_parallel/  every rank holds some of the layers: schedules, schedule search, verifier, executor
     attention/        MHA, GQA, MQA, MLA; the KV cache; flash attention, from online softmax upwards
+    compression/      fewer bytes: gradients in one bit, in low rank, in a few numbers, or seldom; LAMB
     model/            a plain single-device GPT, and a text dataset
     training/         data, tensor and pipeline parallelism combined: plan, engine, training loop
     planner/          analytical model of memory, step time and cost of a run, validated on published measurements
