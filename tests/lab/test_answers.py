@@ -184,6 +184,10 @@ class TestProfileAndForecast(Answers):
     chapter = "profile_and_forecast"
 
 
+class TestFewerBytes(Answers):
+    chapter = "fewer_bytes"
+
+
 def judged(answer):
     if reason := find(answer).unavailable():
         pytest.skip(reason)
