@@ -80,8 +80,9 @@ def test_cases():
         "The warm-up is as slow in both runs: it decides how much is gained, and not whether.",
     ],
     why="The bandwidth depends neither on the warm-up nor on forward nor on the number of microbatches: only on what a "
-    "backward hides and on what packing costs. How much is gained depends on all of them. With a backward of 61 ms, "
-    "BERT-Large on 16 nodes needs less than 140 Gbit/s, in theory; at half of that a run gains a few percent.",
+    "backward hides and on what packing costs. How much is gained depends on all of them. With a backward of 61 ms and "
+    "10 ms of packing, 1-bit Adam pays for BERT-Large on 16 nodes below 135 Gbit/s; at half of that a run is 1.3 times "
+    "as fast.",
 )
 def pays_below(numbers, nodes, itemsize, forward, backward, optimizer, microbatches, packing, warm_up):
     """Below which bandwidth is a run with 1-bit Adam faster, and how many times as fast is it at half of that?
