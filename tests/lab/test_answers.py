@@ -192,6 +192,10 @@ class TestContextParallel(Answers):
     chapter = "context_parallel"
 
 
+class TestFewerBytes(Answers):
+    chapter = "fewer_bytes"
+
+
 def judged(answer):
     if reason := find(answer).unavailable():
         pytest.skip(reason)
