@@ -68,7 +68,7 @@ def saying(arguments, mine, right, wrong):
 
 def everywhere(arguments, wrong):
     """What all pairs that are wrong have in common, and others have not."""
-    weights, updates, format = arguments
+    weights, updates, format = arguments[0].double(), arguments[1].double(), arguments[2]
     w, u, smallest = weights[wrong], updates[wrong], format.smallest_normal
     power = torch.frexp(weights).mantissa.abs() == 0.5
     if ((w.abs() == smallest) & (w * u < 0)).all():

@@ -84,7 +84,7 @@ def of_gradient(got, want, parts, targets):
     """What is wrong in the gradient, where the loss is right; without the factor that all of it has."""
     if got[0].shape != parts[0].shape:
         return None
-    tokens, size = len(targets), parts[0].shape[1]
+    tokens = len(targets)
     mine, its = (torch.cat([each.double() for each in some], 1) * tokens / SCALE for some in (got, want))
     off, of_own = mine - its, torch.cat([part.double().softmax(1) for part in parts], 1)
     ones = torch.nn.functional.one_hot(targets, its.shape[1]).to(its)
