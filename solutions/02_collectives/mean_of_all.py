@@ -47,8 +47,8 @@ def of_none(trial, got, want, own, pick):
     rows = [trial.case.arguments(rank)[0] for rank in range(trial.case.ranks)]
     if 0 in rows and not all(each.isfinite().all() for each in got):
         return (
-            f"Rank {rows.index(0)} has no rows, and the mean of none is 0/0, which is NaN, also times 0: add up sums and "
-            "counts, and divide by the number of all rows alone"
+            f"Rank {rows.index(0)} has no rows, and the mean of none is 0/0, which is NaN, also times 0: add up sums "
+            "and counts, and divide by the number of all rows alone"
         )
     return None
 

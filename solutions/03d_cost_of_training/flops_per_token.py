@@ -95,7 +95,7 @@ class Flops(Varied):
                 (
                     "Scores and mixes have a backward pass, too, of twice their FLOPs",
                     "return 3 * forward, 3 * forward + again",
-                    "less = 2 * layers * 2 * sequence * width\n    return 3 * forward - less, 3 * forward - less + again",
+                    "less = 4 * layers * sequence * width\n    return 3 * forward - less, 3 * forward - less + again",
                 ),
                 ("What runs again is missing in the hardware's FLOPs", "3 * forward + again", "3 * forward"),
                 (

@@ -112,8 +112,8 @@ class SentAsItIs(Sent):
             dtype = trial.case.arguments(0)[0].dtype
             wrong = {name for (name, mine), (_, its) in zip(calls, rights) if mine != its}
             return {
-                2: f"{' and '.join(sorted(wrong))}: as often as is right, with {'half' if 0.5 in many else 'twice'} the "
-                f"bytes. Take the dtype of `shard`, which is {str(dtype).removeprefix('torch.')} here"
+                2: f"{' and '.join(sorted(wrong))}: as often as is right, with {'half' if 0.5 in many else 'twice'} "
+                f"the bytes. Take the dtype of `shard`, which is {str(dtype).removeprefix('torch.')} here"
             }
         return super().mistaken(exercise, trial, right, earlier)
 

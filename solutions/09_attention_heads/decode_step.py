@@ -157,8 +157,8 @@ AT_ONCE = """\
                 ("The weights of a query sum to 1 over the keys, and not over heads", "softmax(-1)", "softmax(-2)"),
                 ("The scores are used as weights: softmax is missing", "scores.softmax(-1)", "scores"),
             ],
-            holds="step after step those without a cache, each row as if it were alone: rows of one length and of different "
-            f"ones, an empty one too; a score of {LOW:.0e}; NaN in slots that are not in use",
+            holds="step after step those without a cache, each row as if it were alone: rows of one length and of "
+            f"different ones, an empty one too; a score of {LOW:.0e}; NaN in slots that are not in use",
         ),
         NoCopy(
             "with 512 slots at most 8 times the bytes of the scores in each step, by the ledger: no copy of the cache"

@@ -86,8 +86,8 @@ USED = "used = min(int(n[row]) + 1, window)"
             "result",
             variants=[
                 (
-                    "A ring that is full is in use behind the new token's slot, too: there are the tokens before, which "
-                    "this leaves out",
+                    "A ring that is full is in use behind the new token's slot, too: there are the tokens before, "
+                    "which this leaves out",
                     USED,
                     "used = int(slot[row]) + 1",
                 ),
@@ -143,8 +143,8 @@ USED = "used = min(int(n[row]) + 1, window)"
                 ),
                 ("The weights of a query sum to 1 over the keys, and not over heads", "softmax(-1)", "softmax(-2)"),
             ],
-            holds="step after step those of attention with the mask of the window: before the ring is full and after, rows "
-            "of different lengths, a window of 1; scores of several hundred; NaN in slots that are not in use",
+            holds="step after step those of attention with the mask of the window: before the ring is full and after, "
+            "rows of different lengths, a window of 1; scores of several hundred; NaN in slots that are not in use",
         ),
         NoCopy("with a window of 512 at most 8 times the bytes of the scores, by the ledger: no copy of the ring"),
     ],

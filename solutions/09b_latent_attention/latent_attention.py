@@ -85,8 +85,8 @@ ROTARY = " + turned @ rotary.mT"
             f"causal, where the last query stands beside the last key; scores of several hundred, and of {LOW:.0e}",
             variants=[
                 (
-                    "Where queries absorb the matrix the scores are divided by sqrt(c + r). They are the same scores as "
-                    "those with keys that are made: by sqrt(d + r)",
+                    "Where queries absorb the matrix the scores are divided by sqrt(c + r). They are the same scores "
+                    "as those with keys that are made: by sqrt(d + r)",
                     ROOT,
                     "math.sqrt(c + r if absorbs else d + r)",
                 ),

@@ -110,7 +110,7 @@ AGAIN = f"elif {KILLED}:"
                     "meeting += seconds",
                 ),
                 (
-                    "Meeting begins with the first kill: where another comes while they meet, this counts from the last",
+                    "Meeting begins with the first kill: where another comes while they meet, this is from the last",
                     'if before == "kill":\n            meeting += seconds',
                     'if before == "kill":\n            meeting += seconds * (now == "start")',
                 ),

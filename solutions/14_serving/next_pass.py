@@ -54,7 +54,8 @@ HIMSELF = """\
     targets=[
         BY_HAND,
         Passes(
-            "who goes on, begins and is refused, pass after pass until all have ended; never more blocks than there are",
+            "who goes on, begins and is refused, pass after pass until all have ended; never more blocks than "
+            "there are",
             variants=[
                 (ROOM_FOR_ONE, "-(-tokens // size)", "-(-(tokens + 1) // size)"),
                 (

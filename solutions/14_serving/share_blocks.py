@@ -161,7 +161,7 @@ class OfVariants(Varied, Part):
     """Of the results, those under one name."""
 
     def enough(self, mine, agree, wrong):
-        return super().enough(mine, agree, wrong) or (agree > 3 and agree > wrong / 2)  # lists: hardly by chance
+        return super().enough(mine, agree, wrong) or (agree > 1 and agree > wrong / 2)  # lists: hardly by chance
 
 
 @exercise(

@@ -37,7 +37,9 @@ IN_PARTS = ("    size = -(-len(targets)", "torch.cat(hidden_gradients), weight_g
 PARTS = "zip(hidden.split(size), targets.split(size))"
 OTHER_PARTS = "[each for each in zip(hidden.tensor_split(parts), targets.tensor_split(parts)) if len(each[1])]"
 ITS_SHARE = 'F.cross_entropy(some @ own.T, wanted, reduction="sum") / len(targets)'
-UNLIKE = "Parts have unlike numbers of rows, so the mean of their means is not the mean of all rows, in which each counts alike"
+UNLIKE = (
+    "Parts have unlike numbers of rows, and in the mean all rows count alike: it is not the mean of the parts' means"
+)
 AT_ONCE = """\
     hidden, weight = hidden.detach().requires_grad_(), weight.detach().requires_grad_()
     loss = F.cross_entropy(hidden @ weight.T, targets)
@@ -87,7 +89,7 @@ AT_ONCE = """\
                     'F.cross_entropy(some @ own.T, wanted, reduction="sum") / size',
                 ),
                 (
-                    "The loss is right, and the gradients are those of the sum over the rows: those of the mean are asked for",
+                    "The loss is right, and the gradients are those of the sum over the rows: take those of the mean",
                     ITS_SHARE,
                     'F.cross_entropy(some @ own.T, wanted, reduction="sum")',
                     "total += loss.detach()",

@@ -142,7 +142,7 @@ NOBODY = "Where nobody waits for a rank, or for a link, None stands in its place
                     'min(together, key=lambda each: each["issued"])',
                 ),
                 (
-                    "A rank has what it waits for in seconds from its waits_from, and no call begins with the last of these",
+                    "A call begins when its last rank has issued it, whenever ranks begin to wait",
                     'begin, end = last["issued"], last["end"]',
                     'begin, end = max(each["waits_from"] for each in together), last["end"]',
                 ),
