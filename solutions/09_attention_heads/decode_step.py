@@ -5,9 +5,9 @@ import math
 import torch
 
 from tinydist.attention import rotate
-from tinydist.lab.author import Part, Varied, alone, exercise, mistake
+from tinydist.lab.author import Part, alone, exercise, mistake
 
-from .caches import NAN, Results, Slots, called, copies, inputs, rows_of
+from .caches import NAN, VariedResults, VariedSlots, called, copies, inputs, rows_of
 from .chapter import BUILT, BY_TURNS, LOW, UNSCALED, NoCopy, with_score
 
 
@@ -37,14 +37,6 @@ def generate(answer, q, k, v, cache):
     for number, step in enumerate(zip(q, k, v), start=1):
         results[f"the result of step {number} [B, H, 1, d]"], lengths = called(answer, *step, cache)
     return {"cache.lengths": lengths} | rows_of(cache) | results
-
-
-class VariedResults(Varied, Results):
-    """Of steps."""
-
-
-class VariedSlots(Varied, Slots):
-    """Of a cache."""
 
 
 TURNED = "rotate(q, n[:, None]), rotate(k, n[:, None])"
