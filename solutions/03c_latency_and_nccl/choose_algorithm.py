@@ -131,6 +131,11 @@ class Choice(Varied):
                     "max(transfer, leaves / cards)",
                     "max(transfer, 0)",
                 ),
+                (
+                    "A ring sends 2 (p-1)/p n, and a tree 2 n: here a ring sends 2 n, too",
+                    "leaves = 2 * (p - 1) / p * nbytes",
+                    "leaves = 2 * nbytes",
+                ),
                 ("2 ⌊lg nodes⌋ steps: round down", "int(log2(nodes))", "-int(-log2(nodes) // 1)"),
                 ("A tree has 2 ⌊lg nodes⌋ steps between nodes, and not ⌊lg p⌋", "int(log2(nodes))", "int(log2(p))"),
                 ("Steps of a tree go up, and down again: twice ⌊lg nodes⌋", "2 * int(log2", "int(log2"),

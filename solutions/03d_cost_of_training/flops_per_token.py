@@ -58,6 +58,11 @@ class Flops(Varied):
                 ),
                 ("SwiGLU has three matrices: one alone is counted", "chosen * 3 * width", "chosen * width"),
                 (
+                    "A causal mask leaves half of the scores, and half of the mixes: here it is half of one of them",
+                    "2 * 2 * sequence / 2 * width",
+                    "3 * sequence * width",
+                ),
+                (
                     "Attention has two products, scores and mixes: one is missing",
                     "2 * 2 * sequence / 2 * width",
                     "2 * sequence / 2 * width",

@@ -101,7 +101,11 @@ class Buckets(Values):
         for words, way in greedy().items():
             if all(way(*given) == mine for mine, given in chosen):
                 return words
-        given = trial.case.arguments(0)
+        given, counts = trial.case.arguments(0), [mine for mine, _ in chosen]
+        if all(len({*mine[:-1]}) < 2 and mine[-1] <= mine[0] for mine in counts) and any(len(m) > 2 for m in counts):
+            return "All buckets have as many layers here: they may have different numbers, and some cuts are better"
+        if max(map(len, counts)) == 2:
+            return "There are never more than two buckets here: more may end earlier"
         ends = [averaged_at(counts, *given) for counts in cuts(len(given[0]))]
         mine = trial.returned[0][0]
         better = sum(end < mine * (1 - 1e-9) for end in ends)

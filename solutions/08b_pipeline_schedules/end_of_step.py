@@ -113,6 +113,12 @@ LONGEST = "max(end - begin for begin, end in zip(begins, ends))"
                     "(before - after) / abs((redo - after) or 1e-9)",
                 ),
                 (
+                    "A bad step takes `redo` seconds more than a good one that is checked after, and not than one that "
+                    "is checked before: n (after + s redo) seconds against n before",
+                    "(before - after) / redo",
+                    "(before - after) / ((redo - before + after) or 1e-9)",
+                ),
+                (
                     "What every step gains is the difference of both, and it is weighed with `redo`",
                     "(before - after) / redo",
                     "(before - after) / after",
