@@ -41,11 +41,10 @@ def ways():
         "There is one all-reduce, and one backward pass of a layer to hide it": of(steps=lambda p: 4 * (p - 1)),
         "It hides, too, if both take equally long": of(strict=True),
         "Backward takes 4 FLOPs for each parameter and token": of(flops=8),
-        "Where it does not hide, it may hide again for more devices: try all up to the limit": of(first=True),
     }
 
 
-def of(steps=lambda p: 2 * (p - 1), part=lambda p: p, often=None, strict=False, flops=4, first=False, share=None):
+def of(steps=lambda p: 2 * (p - 1), part=lambda p: p, often=None, strict=False, flops=4, share=None):
     def way(batch, width, rate, latency, bandwidth, limit):
         most = 1
         for p in range(2, limit + 1):
@@ -54,8 +53,6 @@ def of(steps=lambda p: 2 * (p - 1), part=lambda p: p, often=None, strict=False, 
             tokens = share(batch, p) if share else batch / p
             if tokens > critical or (tokens == critical and not strict):
                 most = p
-            elif first:
-                return most
         return most
 
     return way

@@ -101,6 +101,8 @@ class Split(Values):
     def general(self, trial, right):
         """What cannot be, whatever it was computed from."""
         (batch, fits, *_), (gpus, microbatch, times) = trial.case.arguments(0), trial.returned[0]
+        if gpus and batch % gpus:
+            return f"{gpus} GPUs do not get equal shares of {batch} sequences: the product of all three is the batch"
         if gpus * microbatch * times not in (0, batch):
             return (
                 f"{gpus} GPUs x {microbatch} x {times} are {gpus * microbatch * times} sequences, and the batch has "

@@ -106,7 +106,7 @@ class SentAsItIs(Sent):
     """In the dtype of the shard: as many calls as are right, with half of their bytes, are in another one."""
 
     def mistaken(self, exercise, trial, right, earlier=()):
-        calls, rights = (Collectives("").seen(each)[0] for each in (trial, right))
+        calls, rights = (sorted(Collectives("").seen(each)[0]) for each in (trial, right))
         many = {mine / its for (_, mine), (_, its) in zip(calls, rights) if its}
         if [name for name, _ in calls] == [name for name, _ in rights] and many <= {0.5, 1, 2} and many != {1}:
             dtype = trial.case.arguments(0)[0].dtype

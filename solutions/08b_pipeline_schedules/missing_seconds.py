@@ -79,6 +79,21 @@ def test_cases():
                     "sum(map(abs, errors)) / len(errors)",
                 ),
                 (
+                    "The step that fits worst is asked for, and not the mean of all",
+                    "max(errors, key=abs)",
+                    "sum(errors) / len(errors)",
+                ),
+                (
+                    "The error of the step that fits worst is asked for, and not that of all together",
+                    "max(errors, key=abs)",
+                    "(sum(error**2 for error in errors) / len(errors)) ** 0.5",
+                ),
+                (
+                    "Each F and each I of a rank has a message, also the last one",
+                    "2 * stages * microbatches",
+                    "2 * (stages * microbatches - 1)",
+                ),
+                (
                     "An error is below 0 where the fit is too fast: this has the other sign",
                     "said / took - 1",
                     "1 - said / took",

@@ -59,7 +59,6 @@ VARIANTS = [
         GROWS,
         "tokens <= model.window else whole",
     ),
-    ("A layer whose window is full does not grow", GROWS, "True else whole"),
     (
         "The layers without a window grow with each token, and the others only until their window is full",
         GROWS,
@@ -71,13 +70,11 @@ VARIANTS = [
         "token * (model.layers - whole if model.window else model.layers)",
     ),
     ("This is one layer: all of them grow", "token * growing", "token"),
+    ("All numbers have 4 bytes here: model.dtype says how many they have", "size[model.dtype]", "4"),
+    ("All numbers have 1 byte here: model.dtype says how many they have", "size[model.dtype]", "1"),
+    ("In fp8 a number has 1 byte, in fp16 2", '"fp8": 1', '"fp8": 2'),
     ("A token leaves a key and a value", "token = 2 *", "token ="),
     ("A token leaves a key and a value, and no more", "token = 2 *", "token = 4 *"),
-    (
-        "A head has hidden / heads numbers: divide by the queries' heads",
-        "model.hidden // model.heads",
-        "model.hidden // model.kv_heads",
-    ),
     ("A head has hidden / heads numbers, and not hidden", "model.hidden // model.heads", "model.hidden"),
     (
         "Each layer has its own keys and values: this is one layer",

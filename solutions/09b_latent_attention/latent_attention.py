@@ -105,6 +105,13 @@ ROTARY = " + turned @ rotary.mT"
                     ROOT,
                     "(1 if absorbs else math.sqrt(d + r))",
                 ),
+                (
+                    "The scores are divided by sqrt(d + e): e is the width of a value. Keys have d + r",
+                    ROOT,
+                    "math.sqrt(d + e)",
+                ),
+                ("The scores are divided by sqrt(e): a value's width. Keys have d + r", ROOT, "math.sqrt(e)"),
+                ("The scores are divided by sqrt(c): a latent's width. Keys have d + r", ROOT, "math.sqrt(c)"),
                 ("The scores are not divided by sqrt(d + r)", ROOT, "1"),
                 ("The scores are divided by sqrt(d + r), and not by d + r", ROOT, "(d + r)"),
                 (

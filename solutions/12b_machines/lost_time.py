@@ -115,6 +115,12 @@ AGAIN = f"elif {KILLED}:"
                     'if before == "kill":\n            meeting += seconds * (now == "start")',
                 ),
                 (
+                    "The stretch from a start to its first step is loading, and no step again, whatever that step is",
+                    LOADS + "\n            loading += seconds",
+                    LOADS + '\n            loading += seconds\n            again += seconds * (now == "step" and step '
+                    "<= furthest)",
+                ),
+                (
                     "A load that is killed is no step again: it is loading alone",
                     LOADS + "\n            loading += seconds",
                     LOADS + '\n            loading, again = loading + seconds, again + seconds * (now == "kill")',

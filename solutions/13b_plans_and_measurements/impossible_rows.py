@@ -128,7 +128,10 @@ class Rows(Target):
                     f"row {name!r} is right, and yours says that its {mine[name][0]} cannot be: {shown(rows[name])}. "
                     f"{agreeing(rows[name])}"
                 )
-            raise Wrong(f"row {name!r} cannot be, and yours lets it pass: {shown(rows[name])}. {agreeing(rows[name])}")
+            raise Wrong(
+                f"row {name!r} cannot be, and yours lets it pass: {shown(rows[name])}. {agreeing(rows[name])}"
+                + ", and it claims more than the peak" * (its[name][0] == "all")
+            )
 
     def judge_columns(self, mine, its, rows):
         for name, (column, _) in its.items():

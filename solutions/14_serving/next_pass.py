@@ -33,6 +33,7 @@ WAY = """\
 ROOM_FOR_ONE = (
     "`tokens` all need room, and no more: the token that a pass adds needs its own in the next one, where it is counted"
 )
+KEPT_FREE = "Requests begin while there are blocks for the tokens that they have: none is kept free for later tokens"
 HIMSELF = """\
     go_on = []
     for each in running:
@@ -81,6 +82,21 @@ HIMSELF = """\
                     f"{ROOM_FOR_ONE}. Here it is so of requests that go on",
                     "needed(each.tokens) - each.held",
                     "needed(each.tokens + 1) - each.held",
+                ),
+                (
+                    "`longest` is the most that a request can come to: it needs room for so many tokens, and no more",
+                    "needed(each.longest) > blocks",
+                    "needed(each.longest + 1) > blocks",
+                ),
+                (
+                    KEPT_FREE,
+                    "needed(each.tokens) > free",
+                    "needed(each.tokens) + len(go_on) > free",
+                ),
+                (
+                    KEPT_FREE,
+                    "needed(each.tokens) > free",
+                    "needed(each.tokens) + len(go_on) + len(begin) > free",
                 ),
                 ("A block that is not full counts, too: round up", "-(-tokens // size)", "tokens // size"),
                 (
