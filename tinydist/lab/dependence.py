@@ -83,6 +83,8 @@ class Worlds:
             return ""  # chosen among them, not computed
         many = Fraction(self.here[0] / self.here[1]).limit_denominator(9)
         many = many or Fraction(1, round(self.here[1] / self.here[0]))
+        if many == -1 and all(near(mine, -its) for mine, its in self.pairs):
+            return "It has the wrong sign"
         if many != 1 and all(near(mine, its * many, self.whole * (1 + float(many))) for mine, its in self.pairs):
             wrong = "is it in another unit?" if many > 999 or many < 1e-3 else "a constant in it is wrong"
             shown = f"{many.numerator:,}" + f"/{many.denominator:,}" * (many.denominator > 1)
@@ -151,17 +153,24 @@ class Worlds:
 
     def idle(self):
         """Arguments that do not count, or that should not."""
-        idle, moved = [], []
+        idle, moved, others = [], [], []
         for name, found in self.found.items():
             far = [self.pair(self.scaled(self.names.index(name), by)) for by in FAR]
             mine, its = (list(side) for side in zip(self.here, *found[0][1], *filter(None, far)))
-            near = 1 + len(found[0][1])
-            sides = still(mine), still(its[:near]), still(mine[:near]), still(its)
+            by_little = 1 + len(found[0][1])
+            sides = still(mine), still(its[:by_little]), still(mine[:by_little]), still(its)
             idle += [name] if sides[:2] == (True, False) else []
             moved += [name] if sides[2:] == (False, True) else []
-        if idle and self.here[0] and len(idle) < len(self.found):
+            others += [] if self.keeps_off(mine, its) else [name]
+        if idle and set(others) <= set(idle) and self.here[0] and len(idle) < len(self.found):
             return f"It stays the same if {told(idle)} {'is' if len(idle) == 1 else 'are'} changed, and should not"
         return f"It changes with {told(moved)}, and should not" if moved and not self.whole else ""
+
+    def keeps_off(self, mine, its):
+        """Is it as far off, or as many times too large, whatever this argument is?"""
+        rounded = self.whole * 4 * max(map(abs, (*mine, *its)))
+        times = all(near(a * its[0], b * mine[0], rounded) for a, b in zip(mine, its))
+        return times or all(near(a - b, mine[0] - its[0], 2 * self.whole) for a, b in zip(mine, its))
 
     def as_if(self):
         """It would be right if one argument were another."""
