@@ -49,6 +49,13 @@ def close(a, b, rtol=1e-4):
     return type(a) is type(b) and a == b
 
 
+def same(mine, its):
+    """All that came back, by place; None: an error."""
+    if mine is None or its is None:
+        return mine is its
+    return mine.keys() == its.keys() and all(close(mine[place], its[place]) for place in its)
+
+
 def slightly_off(mine, right):
     """In percent, if many numbers are wrong, and all by a little only, as numbers of 16 bits would be."""
     mine, right = mine.double(), right.double()

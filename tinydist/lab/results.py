@@ -9,13 +9,14 @@ from types import SimpleNamespace
 
 import torch
 
-from .cases import Alone
+from .cases import Alone, Trial
 from .dependence import Worlds, finite
 from .differences import (
     close,
     difference,
     misplaced,
     ratio,
+    same,
     same_form,
     slightly_off,
     times,
@@ -111,14 +112,16 @@ class Values(Target):
 
     def elsewhere(self, exercise, trial, mistake):
         """Without ranks all cases are looked at: one number, and one word, are soon the same by chance."""
+        return self.share(exercise, trial, mistake) if isinstance(trial.case, Alone) else 1
+
+    def share(self, exercise, trial, mistake):
+        """In which part of the cases where one of them is wrong, or both, they are alike."""
         agree = []
-        for case in exercise.cases if isinstance(trial.case, Alone) else ():
+        for case in exercise.cases:
             runs = there(trial, case), exercise.run(case, mistake), exercise.right(case)
             mine, other, its = map(self.seen, runs)
-            if mine is None and other is None:
-                continue
-            if not mine or not other or not same(mine, its) or not same(other, its):
-                agree.append(bool(mine and other) and same(mine, other))
+            if not same(mine, its) or not same(other, its):
+                agree.append(same(mine, other))
         return sum(agree) / len(agree) if agree else 1
 
     def telling(self, seen):
@@ -174,13 +177,11 @@ class Values(Target):
 
 def there(trial, case):
     """The same program in another case."""
+    if case is trial.case:
+        return trial
     if case not in trial.elsewhere:
-        trial.elsewhere[case] = trial.again(watched=True, arguments=case.arguments)
+        trial.elsewhere[case] = Trial(trial.program, case)
     return trial.elsewhere[case]
-
-
-def same(mine, its):
-    return mine.keys() == its.keys() and all(close(mine[place], its[place]) for place in its)
 
 
 class Part(Values):
