@@ -20,6 +20,7 @@ from .differences import (
     same_form,
     slightly_off,
     times,
+    unequal,
     unlike,
     untouched,
     whose,
@@ -53,7 +54,7 @@ class Values(Target):
         mine, its = self.seen(trial), self.seen(right)
         for (rank, path), want in its.items():
             same_form(words_of(trial, rank, path), mine[rank, path], want)
-        wrong = [place for place in its if not close(mine[place], its[place], trial.case.rtol)]
+        wrong = unequal(mine, its, trial.case.rtol)
         if wrong:
             told = difference(trial, wrong[0], mine[wrong[0]], its[wrong[0]])
             raise Wrong(told if self.tell else told.partition(", where ")[0] + ", and that is not right")
@@ -106,7 +107,7 @@ class Values(Target):
             return 2
         if self.whole:
             return 0
-        first = next(place for place in right if not close(mine[place], right[place]))
+        first = unequal(mine, right)[0]
         word = isinstance(mine[first], str)  # one of a few: many mistakes lead to it
         return int(not word and close(mine[first], other[first]))
 
@@ -135,11 +136,11 @@ class Values(Target):
         mine, its = self.seen(trial), self.seen(right)
         if mine.keys() != its.keys():
             return ""
-        wrong = {place for place in its if not close(mine[place], its[place])}
+        wrong = unequal(mine, its)
         tensors = all(isinstance(each, torch.Tensor) for each in (*mine.values(), *its.values()))
         if not wrong or not tensors:
             return ""
-        path = next(place for place in its if place in wrong)[1]
+        path = wrong[0][1]
         judged = sorted(rank for rank, each in its if each == path)
         got, want = ([each[rank, path] for rank in judged] for each in (mine, its))
         if judged != list(range(trial.case.ranks)) or any(a.shape != b.shape for a, b in zip(got, want)):
@@ -164,13 +165,13 @@ class Values(Target):
                 if all(not run.error and same(leaves(run.returned[0]), leaves(way(*given))) for run, given in runs):
                     return words
         if isinstance(trial.case, Alone):
-            place = next((each for each in its if not close(mine[each], its[each]) and finite(its[each])), None)
-            reason = Worlds(exercise, trial, place and place[1], self.names).reason()
+            numbers = [path for rank, path in unequal(mine, its) if finite(its[rank, path])]
+            reason = Worlds(exercise, trial, numbers[0] if numbers else None, self.names).reason()
             if reason:
                 return reason
-        path = next((path for rank, path in its if not close(mine[rank, path], its[rank, path], trial.case.rtol)), None)
-        got, want = ([each[place] for place in its if place[1] == path] for each in (mine, its))
-        if not self.tell or not want or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
+        wrong = unequal(mine, its, trial.case.rtol)
+        got, want = ([each[place] for place in its if wrong and place[1] == wrong[0][1]] for each in (mine, its))
+        if not self.tell or not wrong or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
             return ""
         return unlike(got, want) or ratio(got, want, trial.case.ranks)
 
