@@ -44,15 +44,15 @@ class Worlds:
         self.names = [f"`{name}`" for name in called[len(called[0]) <= 2]][-len(self.given) :]
         self.here = self.pair(self.given)
         self.whole = self.here and all(type(each) is int for each in self.here)
-        self.found = {}  # name -> [(scales, pairs)]
+        self.worlds = {}  # argument -> [(scales, a pair for each)]
         for place, name in enumerate(self.names) if self.here else ():
             scales = WHOLE if self.whole or whole(self.given[place]) else FEW
             runs = [(each, [self.pair(self.scaled(place, by)) for by in each]) for each in scales]
-            found = [(each, pairs) for each, pairs in runs if all(pairs)]
-            if found:
-                self.found[name] = found
-        self.near = {name: found[0][1] for name, found in self.found.items()}
-        self.pairs = [self.here, *(pair for pairs in self.near.values() for pair in pairs)]
+            runs = [(each, pairs) for each, pairs in runs if all(pairs)]
+            if runs:
+                self.worlds[name] = runs
+        self.beside = {name: runs[0][1] for name, runs in self.worlds.items()}  # argument -> the first pairs
+        self.pairs = [self.here, *(pair for pairs in self.beside.values() for pair in pairs)]
 
     def scaled(self, place, by):
         new = scaled(self.given[place], by)
@@ -75,7 +75,7 @@ class Worlds:
 
     def reason(self):
         looks = (self.times, self.lacks, self.one_off, self.idle, self.as_if, self.follows)
-        return next(filter(None, (look() for look in (looks if self.found else looks[4:5]))), "")
+        return next(filter(None, (look() for look in (looks if self.worlds else looks[4:5]))), "")
 
     def times(self):
         """It is the right number times something."""
@@ -122,7 +122,7 @@ class Worlds:
 
     def law(self, name, old, of, within):
         """How it grows with one argument: (words, above the line?, value here; None, where that is no number)."""
-        tried, first = self.found.get(name, [((), ())]), of(*self.here)
+        tried, first = self.worlds.get(name, [((), ())]), of(*self.here)
         if self.whole:  # rounded numbers are soon alike by chance
             tried = [tuple(sum(each, start=type(each[0])()) for each in zip(*tried))]
         for scales, pairs in tried:
@@ -148,14 +148,14 @@ class Worlds:
     def idle(self):
         """Arguments that do not count, or that should not."""
         idle, moved = [], []
-        for name, pairs in self.near.items():
+        for name, pairs in self.beside.items():
             far = (self.pair(self.scaled(self.names.index(name), by)) for by in FAR)
             (mine, its), (mine_far, its_far) = zip(self.here, *pairs), zip(self.here, *pairs, *filter(None, far))
             if still(mine_far) and still(its) is False:
                 idle.append(name)
             if still(mine) is False and still(its_far):
                 moved.append(name)
-        if idle and self.here[0] and len(idle) < len(self.found):
+        if idle and self.here[0] and len(idle) < len(self.worlds):
             return f"It stays the same if {listed(idle)} {'is' if len(idle) == 1 else 'are'} changed, and should not"
         return f"It changes with {listed(moved)}, and should not" if moved and not self.whole else ""
 
@@ -197,7 +197,7 @@ class Worlds:
     def follows(self):
         """Which arguments it follows as it should, and which not."""
         off, right, wrong = self.here[0] - self.here[1], [], []
-        for name, pairs in self.near.items():
+        for name, pairs in self.beside.items():
             if any(pair != self.here for pair in pairs):
                 (right if all(near(mine - its, off) for mine, its in pairs) else wrong).append(name)
         if not right or not wrong:

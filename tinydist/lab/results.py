@@ -91,10 +91,8 @@ class Values(Target):
             )
         return "it should return " + ("a tensor" if isinstance(its, torch.Tensor) else shape_of(its))
 
-    def seen(self, trial):
+    def shown(self, trial):
         """(rank, path) -> what is there; a path is a text."""
-        if trial.error is not None:
-            return None
         results = written(trial) if self.in_place else trial.returned
         return {
             (rank, path): leaf for rank, each in enumerate(results) for path, leaf in leaves(each, self.names).items()
@@ -113,17 +111,19 @@ class Values(Target):
 
     def elsewhere(self, exercise, trial, mistake):
         """Without ranks all cases are looked at: one number, and one word, are soon the same by chance."""
-        return self.share(exercise, trial, mistake) if isinstance(trial.case, Alone) else 1
+        return self.shares(exercise, trial, mistake)[1] if isinstance(trial.case, Alone) else 1
 
-    def share(self, exercise, trial, mistake):
-        """In which part of the cases where one of them is wrong, or both, they are alike."""
-        agree = []
+    def shares(self, exercise, trial, mistake):
+        """In which part of the cases where the answer is wrong they are alike; and of those where one of them is."""
+        wrong, either = [], []
         for case in exercise.cases:
             runs = there(trial, case), exercise.run(case, mistake), exercise.right(case)
             mine, other, its = map(self.seen, runs)
+            if not same(mine, its):
+                wrong.append(same(mine, other))
             if not same(mine, its) or not same(other, its):
-                agree.append(same(mine, other))
-        return sum(agree) / len(agree) if agree else 1
+                either.append(same(mine, other))
+        return [sum(agree) / len(agree) if agree else 1 for agree in (wrong, either)]
 
     def telling(self, seen):
         return any(isinstance(each, float | torch.Tensor) for each in seen.values())

@@ -11,8 +11,8 @@ SMALL = 99  # up to here whole numbers are soon the same by chance
 
 class Varied(Values):
     """A result is compared with that of ``variants`` of the solution, too, each (words, old text, new text, ...). One
-    that gives the same by chance is not told: numbers agree in most of the cases where one of them is wrong, words and
-    small numbers in all."""
+    that gives the same by chance is not told: numbers agree in most of the cases where the answer is wrong, words and
+    small numbers also in all where only the variant is."""
 
     def __init__(self, *what, variants=(), **how):
         super().__init__(*what, **how)
@@ -23,9 +23,9 @@ class Varied(Values):
         for each in (*exercise.mistakes, *self.variants):
             alike = same(mine, self.seen(exercise.run(trial.case, each)))
             if alike and self.hold(before, exercise, each, [trial.case]):
-                share = self.share(exercise, trial, each)
-                if share == 1 or share > least(mine):
-                    found[each.words] = share, self.places(exercise, trial, each)
+                shares = self.shares(exercise, trial, each)
+                if shares[1] == 1 or shares[0] > least(mine):
+                    found[each.words] = *shares, self.places(exercise, trial, each)
         return {2: max(found, key=found.get)} if found else super().mistaken(exercise, trial, right, earlier)
 
     def places(self, exercise, trial, mistake):
@@ -38,7 +38,7 @@ class Varied(Values):
 
 
 def least(mine):
-    """The part of the cases above which two results are hardly alike by chance."""
+    """The part of the wrong cases above which two results are hardly alike by chance."""
     if len(mine) > 4 or any(isinstance(each, torch.Tensor) for each in mine.values()):
         return 0
     return 1 / 2 if any(type(each) is float or (type(each) is int and each > SMALL) for each in mine.values()) else 1
