@@ -8,6 +8,7 @@ import inspect
 from contextlib import suppress
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from math import isclose, isfinite
 
 from .differences import same
@@ -52,7 +53,7 @@ class Worlds:
             if runs:
                 self.worlds[name] = runs
         self.beside = {name: runs[0][1] for name, runs in self.worlds.items()}  # argument -> the first pairs
-        self.pairs = [self.here, *(pair for pairs in self.beside.values() for pair in pairs)]
+        self.pairs = [self.here, *chain(*self.beside.values())]
 
     def scaled(self, place, by):
         new = scaled(self.given[place], by)
@@ -124,7 +125,7 @@ class Worlds:
         """How it grows with one argument: (words, above the line?, value here; None, where that is no number)."""
         tried, first = self.worlds.get(name, [((), ())]), of(*self.here)
         if self.whole:  # rounded numbers are soon alike by chance
-            tried = [tuple(sum(each, start=type(each[0])()) for each in zip(*tried))]
+            tried = [[list(chain(*each)) for each in zip(*tried)]]
         for scales, pairs in tried:
             grown = [(by, of(*pair) / first) for by, pair in zip(scales, pairs)]
             for power, sign in POWERS.items():

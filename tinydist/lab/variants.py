@@ -25,8 +25,8 @@ class Varied(Values):
             if alike and self.hold(before, exercise, each, [trial.case]):
                 shares = self.shares(exercise, trial, each)
                 if shares[1] == 1 or shares[0] > least(mine):
-                    found[each.words] = *shares, self.places(exercise, trial, each)
-        return {2: max(found, key=found.get)} if found else super().mistaken(exercise, trial, right, earlier)
+                    found[each] = *shares, self.places(exercise, trial, each)
+        return {2: max(found, key=found.get).words} if found else super().mistaken(exercise, trial, right, earlier)
 
     def places(self, exercise, trial, mistake):
         """In how many of all that came back, in all cases, they are the same."""
