@@ -253,10 +253,10 @@ def test_every_property_rejects_an_answer():
 
 
 def variants():
-    """Three of each exercise, drawn from one seed; the others in ``make exhaustive``."""
+    """Two of each exercise, drawn from one seed; the others in ``make exhaustive``."""
     for exercise in course():
         those = [each for target in exercise.targets for each in getattr(target, "variants", ())]
-        few = Random(1).sample(those, min(3, len(those)))
+        few = Random(1).sample(those, min(2, len(those)))
         for number, each in enumerate(those):
             marks = () if each in few else pytest.mark.exhaustive
             yield pytest.param(exercise, each, those, id=f"{exercise.name}-{number}", marks=marks)
