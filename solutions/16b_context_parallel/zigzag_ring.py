@@ -100,10 +100,6 @@ def test_cases():
             "block.repeat(1, 1, shared, 1, 1)",
         ),
         mistake(
-            "The last block is not used: there are p blocks, and p - 1 messages", "range(p)", "range(max(1, p - 1))"
-        ),
-        mistake("Scores are divided by the square root of the head dim", " / math.sqrt(d)", ""),
-        mistake(
             "The ring waits for the next block before it computes with this one. Wait after the matmuls",
             STARTED,
             STARTED + WAITED,
