@@ -36,9 +36,9 @@ def case(ranks, heads, kv_heads, tokens, dim, measured=False):
 
 
 def test_cases():
-    yield case(2, 2, 2, 4, 3)
+    yield case(3, 2, 2, 4, 3)
     yield case(1, 2, 1, 4, 3)
-    yield case(3, 4, 2, 6, 2)
+    yield case(2, 4, 2, 6, 2)
     yield case(4, 6, 3, 2, 4)
     yield case(5, 3, 1, 8, 2)
     yield case(4, 4, 2, 32, 8, measured=True)
