@@ -20,6 +20,8 @@ def test_cases():
     yield case("documents in the middle of chunks", [5, 11, 3, 21, 8], 3)
     yield case("two long ones, at both ends", [30, 2, 2, 2, 2, 2, 2, 30], 6)
     yield case("a long one in the middle", [6, 6, 24, 6, 6], 4)
+    yield case("four documents, 4 ranks", [12, 3, 8, 9], 4)
+    yield case("three documents, 4 ranks", [4, 9, 3], 4)
     yield case("one rank", [3, 5, 2], 1)
 
 
@@ -39,6 +41,11 @@ def test_cases():
             "for length in [sum(documents)]:",
         ),
         mistake("A token sees itself, too: the first one of a document has one pair", WORK, "range(length)"),
+        mistake(
+            "Stripes deal out tokens from the first rank to the last each time, and not there and back",
+            "work[rank::ranks]",
+            "work[rank :: 2 * ranks] + work[2 * ranks - 1 - rank :: 2 * ranks]",
+        ),
         mistake(
             "All wait for the busiest rank: its pairs count, not the mean",
             "max(map(sum, parts))",

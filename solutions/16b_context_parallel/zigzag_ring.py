@@ -21,7 +21,8 @@ OWNER = "(rank - step) % p"
 LATE = "(2 * p - 1 - owner) * chunk"
 STARTED = "            messages = dist.batch_isend_irecv([send, receive])\n"
 WAITED = "            for message in messages:\n                message.wait()\n"
-SHARED = "block.repeat_interleave(H // k.shape[1], dim=2)"
+SHARED = "block.repeat_interleave(shared, dim=2)"
+PLACES = "owner * chunk, (2 * p - 1 - owner) * chunk"
 HIDDEN = "scores.masked_fill(hidden, -math.inf)"
 
 
@@ -35,9 +36,9 @@ def case(ranks, heads, kv_heads, tokens, dim, measured=False):
 
 
 def test_cases():
-    yield case(2, 2, 2, 4, 3)
+    yield case(3, 2, 2, 4, 3)
     yield case(1, 2, 1, 4, 3)
-    yield case(3, 4, 2, 6, 2)
+    yield case(2, 4, 2, 6, 2)
     yield case(4, 6, 3, 2, 4)
     yield case(5, 3, 1, 8, 2)
     yield case(4, 4, 2, 32, 8, measured=True)
@@ -73,21 +74,31 @@ def test_cases():
             "(rank + step) % p",
         ),
         mistake(
+            "Blocks move to the right: send to rank + 1, and receive from rank - 1",
+            OWNER,
+            "(rank + step) % p",
+            "block, (rank + 1) % p",
+            "block, (rank - 1) % p",
+            "arriving, (rank - 1) % p",
+            "arriving, (rank + 1) % p",
+        ),
+        mistake(
             "A rank's two chunks do not follow one another: the second is chunk 2p - 1 - r of 2p. Positions decide "
             "what the mask hides",
             LATE,
             "first + chunk",
         ),
+        mistake(
+            "These are the positions of contiguous parts. Here a rank has chunks r and 2p - 1 - r of 2p",
+            PLACES,
+            "2 * owner * chunk, (2 * owner + 1) * chunk",
+        ),
         mistake("Nothing is hidden: a query sees no key after itself", HIDDEN, "scores"),
         mistake(
             "Query head h reads KV head h // (H/G): neighbors share one. repeat() deals them out in turn",
             SHARED,
-            "block.repeat(1, 1, H // k.shape[1], 1, 1)",
+            "block.repeat(1, 1, shared, 1, 1)",
         ),
-        mistake(
-            "The last block is not used: there are p blocks, and p - 1 messages", "range(p)", "range(max(1, p - 1))"
-        ),
-        mistake("Scores are divided by the square root of the head dim", " / math.sqrt(d)", ""),
         mistake(
             "The ring waits for the next block before it computes with this one. Wait after the matmuls",
             STARTED,
@@ -96,7 +107,7 @@ def test_cases():
         mistake(
             "K and V are repeated for all query heads before they travel: send KV heads, and repeat what has arrived",
             "torch.stack((k, v))",
-            "torch.stack((k, v)).repeat_interleave(H // k.shape[1], dim=2)",
+            "torch.stack((k, v)).repeat_interleave(q.shape[1] // k.shape[1], dim=2)",
             SHARED,
             "block",
         ),
@@ -121,7 +132,7 @@ def zigzag_ring(q, k, v):
     chunks of the sequence, one after the other. Query head h reads KV head h // (H/G). Keys and values go round a ring.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
-    _, H, T, d = q.shape
+    T, d = q.shape[2:]
     chunk = T // 2
 
     def positions(owner):
@@ -140,7 +151,8 @@ def zigzag_ring(q, k, v):
             send = dist.P2POp(dist.isend, block, (rank + 1) % p)
             receive = dist.P2POp(dist.irecv, arriving, (rank - 1) % p)
             messages = dist.batch_isend_irecv([send, receive])
-        keys, values = block.repeat_interleave(H // k.shape[1], dim=2)
+        shared = q.shape[1] // k.shape[1]  # query heads of a KV head
+        keys, values = block.repeat_interleave(shared, dim=2)
         scores = q @ keys.mT / math.sqrt(d)
         hidden = positions(owner) > positions(rank)[:, None]
         state = merge(state, part(scores.masked_fill(hidden, -math.inf), values))

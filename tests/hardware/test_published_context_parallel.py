@@ -2,7 +2,15 @@
 
 from pytest import approx
 
-from tinydist.hardware.published_context_parallel import GATHERS, GPUS, LLAMA_3, RING_BLOCKS, RINGS, STYLES
+from tinydist.hardware.published_context_parallel import (
+    GATHERS,
+    GPUS,
+    LLAMA_3,
+    ON_TPUS,
+    RING_BLOCKS,
+    RINGS,
+    STYLES,
+)
 
 
 def test_no_layout_is_faster_than_the_gpus_together():
@@ -10,7 +18,7 @@ def test_no_layout_is_faster_than_the_gpus_together():
         assert rates.contiguous < rates.striped < rates.zigzag < rates.alone / GPUS
         assert rates.contiguous / (rates.alone / GPUS) == approx(8 / 15, abs=0.02)  # the last rank's 7.5 blocks, of 4
     for rates in GATHERS.values():
-        assert rates.gathered < rates.zigzag < rates.alone / GPUS
+        assert rates.contiguous < rates.gathered < rates.zigzag < rates.alone / GPUS
 
 
 def test_the_least_block_is_the_ratio_of_the_rates():
@@ -26,5 +34,6 @@ def test_llama_3():
     assert len(tokens) == 1, "16M tokens in each batch"
 
 
-def test_ulysses_was_faster_than_a_ring():
-    assert all(each.ring < each.ulysses for each in STYLES.values())
+def test_ulysses_was_faster_than_contiguous_parts_and_a_ring():
+    assert all(each.gathered < each.ulysses for each in STYLES.values())
+    assert ON_TPUS["ring"] < ON_TPUS["Ulysses"] < ON_TPUS["all-gather"]

@@ -1,17 +1,20 @@
 """Published measurements of context parallelism: attention over several GPUs, training runs, and the ring's bound.
 
 RINGS           calls/s of attention on 8 GPUs: alone (an eighth of one GPU's), a contiguous ring, zig-zag, stripes
-GATHERS         of the same kind, of packed sequences: a zig-zag ring, and all keys gathered (as Llama 3 does)
+GATHERS         of the same kind, of packed sequences: two rings, and all keys gathered (contiguous parts)
 RING_BLOCKS     tokens of the least block that hides its messages, as the paper prints them
 STRIPES         striped attention: times faster than a contiguous ring, end to end
 LLAMA_3         training runs of Llama 3 405B, with and without context parallelism
-STYLES          tokens/s of one model by Ulysses and by a ring
+STYLES          tokens/s of one model by Ulysses and by an all-gather of contiguous parts
+ON_TPUS         FLOP/s of a chip by Ulysses, an all-gather and a ring
 
 Sources. RINGS, GATHERS: zhuzilin/ring-flash-attention@01c8baf5, README (read): Llama 3 8B's attention, causal, 8,192
 tokens a GPU, one sequence, FlashAttention 2, GPUs joined by NVLink. RING_BLOCKS: Liu et al. 2023, arXiv 2310.01889,
 table 2 (read in a transcription, viktor-shcherb/msc_thesis@7336389f). STRIPES: Brandon et al. 2023, arXiv 2311.09431,
 abstract (read). LLAMA_3: Llama Team 2024, arXiv 2407.21783, table 4 (read). STYLES: PrimeIntellect-ai/prime-rl pull
-request 2418, May 2026 (an excerpt, read): GLM-4.5-Air, 8 H200, sequences of 64k tokens, steps in tokens/s.
+request 2418, May 2026 (an excerpt, read): GLM-4.5-Air, 8 H200, sequences of 64k tokens, steps in tokens/s. It says
+"ring"; its code (models/layers/ring_attn.py, ring_fa3_varlen_func, read) gathers all keys. ON_TPUS: AI-Hypercomputer/
+maxtext pull request 4687, July 2026 (an excerpt, read): Llama 2 7B, 32k tokens on 16 of 64 TPU v5p.
 """
 
 from typing import NamedTuple
@@ -40,15 +43,16 @@ class Gathered(NamedTuple):
     """Calls/s."""
 
     alone: float
+    contiguous: float
     zigzag: float
-    gathered: float
+    gathered: float  # contiguous: there is no zig-zag
 
 
 GATHERS = {
-    ("H800", FORWARD): Gathered(852.4, 74.8, 60.8),
-    ("H800", BOTH): Gathered(225.4, 21.4, 16.4),
-    ("A100", FORWARD): Gathered(532.3, 47.9, 34.3),
-    ("A100", BOTH): Gathered(133.8, 13.4, 9.7),
+    ("H800", FORWARD): Gathered(852.4, 52.4, 74.8, 60.8),
+    ("H800", BOTH): Gathered(225.4, 14.4, 21.4, 16.4),
+    ("A100", FORWARD): Gathered(532.3, 33.1, 47.9, 34.3),
+    ("A100", BOTH): Gathered(133.8, 8.7, 13.4, 9.7),
 }
 
 
@@ -92,7 +96,9 @@ class Styles(NamedTuple):
 
     one: float
     ulysses: float
-    ring: float
+    gathered: float
 
 
 STYLES = {2: Styles(84e3, 77e3, 60e3), 4: Styles(84e3, 85e3, 57e3)}  # by context-parallel degree
+
+ON_TPUS = {"Ulysses": 239.4e12, "all-gather": 242.7e12, "ring": 130.8e12}
