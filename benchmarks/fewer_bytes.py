@@ -21,7 +21,7 @@ import torch.distributed as dist
 import tinydist
 from benchmarks import csv_rows
 from tinydist.compression import LocalSteps, OneBitAdam, PowerSGD, TopK, ZeroOneAdam, compressed_all_reduce
-from tinydist.compression.one_bit_adam import errors_of
+from tinydist.compression.one_bit_adam import errors_of, moments
 from tinydist.data_parallel import DDP
 from tinydist.data_parallel.averaging import average_flat
 from tinydist.model import GPT, GPTConfig, load_text
@@ -58,6 +58,20 @@ class Averaged(torch.optim.Adam):
         super().step()
 
 
+class FrozenAdam(OneBitAdam):
+    """The control of 1-bit Adam: v is frozen as early, and momenta go in full. What is lost, it is the freeze's."""
+
+    def _update(self, p, state, warm, lr, betas, eps, **_):
+        m, v = moments(state, p)
+        m.mul_(betas[0]).add_(p.grad, alpha=1 - betas[0])
+        if warm:
+            v.mul_(betas[1]).addcmul_(p.grad, p.grad, value=1 - betas[1])
+        else:
+            dist.all_reduce(m)
+            m /= RANKS
+        p.add_(-lr * (m / (v.sqrt() + eps)))  # in OneBitAdam's order: where it diverges, rounding decides
+
+
 def plain(optimizer):
     return lambda model, lr, steps: (model, optimizer(model.parameters(), lr, steps))
 
@@ -74,8 +88,8 @@ def local(every):
     return plain(lambda params, lr, steps: LocalSteps(torch.optim.Adam(params, lr=lr), every))
 
 
-def one_bit(part):
-    return plain(lambda params, lr, steps: OneBitAdam(params, lr=lr, freeze_step=max(1, round(part * steps))))
+def one_bit(part, optimizer=OneBitAdam):
+    return plain(lambda params, lr, steps: optimizer(params, lr=lr, freeze_step=max(1, round(part * steps))))
 
 
 def zero_one(params, lr, steps):
@@ -90,6 +104,7 @@ METHODS = {
     "1-bit Adam, frozen after 15 %": one_bit(0.15),
     "1-bit Adam, frozen after 3 %": one_bit(0.03),
     "1-bit Adam, never frozen": one_bit(1.0),  # is it the freeze, or the bias correction that is not there?
+    "frozen after 15 %, momenta in full": one_bit(0.15, FrozenAdam),  # is it the freeze, or the one bit?
     "0/1 Adam": plain(zero_one),
     "PowerSGD, rank 2": hooked(lambda steps: PowerSGD(2, start=round(0.15 * steps))),
     "top 1 %": hooked(lambda steps: TopK(0.01)),
@@ -132,6 +147,7 @@ def kinds(method, steps):
         return of_zero_one(steps)
     return {
         "all gradients": {"whole": steps},
+        "frozen after 15 %, momenta in full": {"whole": steps},
         "PowerSGD, rank 2": {"whole": warm, "low rank": steps - warm},
         "top 1 %": {"top": steps},
     }[method]
