@@ -35,6 +35,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "14b Many": "07 14",
     "15 Your program": "05",
     "15b Forecast": "15",
+    "17 Experts": "03b 05",
 }
 
 
