@@ -184,6 +184,10 @@ class TestProfileAndForecast(Answers):
     chapter = "profile_and_forecast"
 
 
+class TestMixtureOfExperts(Answers):
+    chapter = "mixture_of_experts"
+
+
 def judged(answer):
     if reason := find(answer).unavailable():
         pytest.skip(reason)
