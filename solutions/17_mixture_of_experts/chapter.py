@@ -13,7 +13,7 @@ INTRODUCTION = """\
 [Notebook 17](../notebooks/17_mixture_of_experts.ipynb) goes before these. You write a router with a capacity that \
 keeps first choices first, dispatch and combine for experts that are on any ranks, the gradient of the balance loss \
 over all ranks, and a placement of experts on two nodes; and you find three bugs in a training step. Five exercises, \
-about two hours.
+about two and a quarter hours.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Some run on simulated ranks, in \
 worlds of several sizes, and are judged on values and on the bytes sent. The first property that does not hold is \
