@@ -197,6 +197,10 @@ class TestFewerBytes(Answers):
     chapter = "fewer_bytes"
 
 
+class TestMixtureOfExperts(Answers):
+    chapter = "mixture_of_experts"
+
+
 def judged(answer):
     if reason := find(answer).unavailable():
         pytest.skip(reason)

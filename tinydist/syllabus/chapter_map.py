@@ -37,6 +37,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "15b Forecast": "15",
     "16 Long context": "03d 10",
     "16b Parallel": "07b 16",
+    "17 Experts": "03b 05",
     "18 Fewer bytes": "03 05",
 }
 
