@@ -95,8 +95,8 @@ class Offloaded(saved_tensors_hooks):
 
 
 class Kept:
-    """One activation. ``device``: where it is needed, or None; ``host``: its copy; ``arrive``: wait for it; ``used``: by a
-    backward pass, which seldom wants it twice."""
+    """One activation. ``device``: where it is needed, or None; ``host``: its copy; ``arrive``: wait for it; ``used``:
+    backward took it, and seldom wants it twice."""
 
     def __init__(self, tensor):
         self.used = False
