@@ -54,7 +54,7 @@ def test_cases():
     yield case("blocks of one token", "x.x .x. ..x", 3, 3, 1)
     yield case("fewer blocks of queries than of keys", "x.xx", 3, 14, 4, d=6, e=5)
     yield case("large scores: exp of more than 88 is inf", "xx x.", 8, 8, 4, scale=100.0)
-    yield case("many rows, one block each", FULL_ROWS, 128, 128, 8, measured=True)
+    yield case("many rows, one block each", FULL_ROWS, 512, 512, 32, measured=True)
 
 
 @exercise(
@@ -71,9 +71,9 @@ def test_cases():
         ),
         Blocks("two products for each block that is set, and nothing for one that is not", name="blocks"),
         Memory(
-            "the scores of a row of blocks at a time: with 16 rows of one block, 256 bytes of them, where all "
-            "scores of 128 queries have 65,536",
-            slack=8192,
+            "the scores of a row of blocks at a time: with 16 rows of one block, 4,096 bytes of them, where "
+            "those of 16 blocks have 65,536, and all scores of 512 queries a million",
+            slack=32_768,
         ),
     ],
     mistakes=[

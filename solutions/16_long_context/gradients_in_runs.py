@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tinydist.lab.author import Memory, Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Flops, Memory, Own, Values, Wrong, alone, exercise, mistake
 
 from .chapter import BY_HAND, SOLVED
 
@@ -16,6 +16,18 @@ def chain(count, k, dropout, measured=False):
     return alone(lambda: (count, k, dropout), words, measured=measured, facts=(count, k))
 
 
+class Twice(Flops):
+    """As many FLOPs as the reference."""
+
+    def judge(self, exercise, trial, right):
+        (mine,), (its,) = self.seen(trial), self.seen(right)
+        if sum(mine) > sum(its):
+            raise Wrong(
+                f"it multiplies matrices with {sum(mine):,} FLOPs, where {sum(its):,} are enough: each block runs "
+                "forward twice, and backward once. A run begins with its own input, which forward kept"
+            )
+
+
 def test_cases():
     yield chain(1, 1, 0.0)
     yield chain(1, 1, 0.5)
@@ -23,7 +35,7 @@ def test_cases():
     yield chain(4, 2, 0.5)
     yield chain(5, 3, 0.25)
     yield chain(3, 8, 0.5)
-    yield chain(16, 4, 0.5, measured=True)
+    yield chain(36, 6, 0.5, measured=True)
 
 
 def block(dropout):
@@ -34,6 +46,8 @@ def trained(answer, count, k, dropout):
     """What the answer gives, the gradients that it leaves, and the next random number."""
     torch.manual_seed(5)
     blocks = nn.ModuleList(block(dropout) for _ in range(count))
+    for parameter in blocks.parameters():
+        parameter.grad = torch.ones_like(parameter)  # as if another backward had been here
     x, dout = torch.randn(2, ROWS, WIDTH)
     y, dx = answer(blocks, x, dout, k)
     weights = torch.stack([each[0].weight.grad.sum(1) for each in blocks])
@@ -49,13 +63,15 @@ def trained(answer, count, k, dropout):
     targets=[
         Own("by autograd, and not by torch's checkpointing", BY_HAND, SOLVED),
         Values(
-            "y, dx and the gradients of the weights are those of one plain pass, bit by bit but for rounding; the next "
-            "random number afterwards is, too. The last run may be shorter, or k more than there are blocks",
+            "y, dx and the gradients of the weights are those of one plain pass, bit by bit but for rounding (added to "
+            "those that the weights had); the next random number afterwards is, too. The last run may be shorter, or k "
+            "more than there are blocks",
             names=("y", "dx", "the weights' gradients", "the next random number"),
         ),
+        Twice("each block runs forward twice, and backward once", name="work"),
         Memory(
-            "one input for each run of k, and in backward the activations of one run: with 16 blocks in runs of 4, not "
-            "those of 16 blocks",
+            "one input for each run of k, and in backward the activations of one run: with 36 blocks in runs of 6, "
+            "neither the activations of 36 blocks nor 36 inputs",
             slack=4 * INPUT,
         ),
     ],

@@ -103,6 +103,24 @@ def test_a_slow_link_is_what_the_step_waits_for():
     assert least <= run.seconds <= least + observed(8, None).seconds
 
 
+def sent_without_recomputation(ahead):
+    """Branches: backward takes what is saved in another order than the reverse one."""
+    keep = Offloaded(ahead=ahead)
+    first, second = nn.Linear(8, 8), nn.Linear(8, 8)
+    x = 1 * torch.ones(4, 8, requires_grad=True)
+    with keep:
+        y = first(x).tanh() * second(x).tanh()
+        y = first(y).tanh() * second(y).tanh()
+    y.sum().backward()
+    return keep.moved
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_nothing_comes_back_twice(ahead):
+    moved = sent_without_recomputation(ahead)
+    assert moved["to device"] <= moved["to host"]
+
+
 def test_errors():
     with pytest.raises(TypeError, match="Offloaded: link must be a Link, got 3"):
         Offloaded(3)

@@ -61,9 +61,11 @@ class Offloaded(saved_tensors_hooks):
         self.leaving = deque(each for each in self.leaving if each[0] is not kept)
         order = [*self.known.values()]
         place = order.index(kept)
-        for coming in reversed(order[max(0, place - self.ahead) : place + 1]):  # and the next ones of backward
+        waiting = [each for each in order[:place] if not each.used]
+        for coming in [kept, *waiting[: -self.ahead - 1 : -1]]:  # and the next ones of backward
             self.fetch(coming)
         kept.arrive()
+        kept.used = True
         tensor, kept.device = kept.device, None
         return tensor
 
@@ -93,9 +95,11 @@ class Offloaded(saved_tensors_hooks):
 
 
 class Kept:
-    """One activation. ``device``: where it is needed, or None; ``host``: its copy; ``arrive``: wait for it."""
+    """One activation. ``device``: where it is needed, or None; ``host``: its copy; ``arrive``: wait for it; ``used``:
+    backward took it, and seldom wants it twice."""
 
     def __init__(self, tensor):
+        self.used = False
         self.device, self.place, self.arrive = tensor.detach(), tensor.device, lambda: None
 
 

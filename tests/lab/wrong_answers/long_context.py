@@ -30,10 +30,53 @@ def keeps_all(blocks, x, dout, k):
     return y, x.grad
 
 
-@wrong("gradients_in_runs", "values", "dx")
-def seeds_anew(blocks, x, dout, k):
-    """One seed for all runs."""
-    return solved("gradients_in_runs", "torch.set_rng_state(state)", "torch.manual_seed(5)")(blocks, x, dout, k)
+@wrong("gradients_in_runs", "memory", "one input for each run of k")
+def runs_of_one(blocks, x, dout, k):
+    return solved("gradients_in_runs")(blocks, x, dout, 1)
+
+
+@wrong("gradients_in_runs", "values", "the weights' gradients")
+def gradients_of_this_pass_alone(blocks, x, dout, k):
+    for parameter in blocks.parameters():
+        parameter.grad = None
+    return solved("gradients_in_runs")(blocks, x, dout, k)
+
+
+@wrong("gradients_in_runs", "work", "each block runs forward twice")
+def from_the_beginning_for_each_run(blocks, x, dout, k):
+    """Only x is kept."""
+    begin = torch.get_rng_state()
+    with torch.no_grad():
+        y = x
+        for block in blocks:
+            y = block(y)
+    end, gradient = torch.get_rng_state(), dout
+    for first in reversed(range(0, len(blocks), k)):
+        torch.set_rng_state(begin)
+        given = x
+        with torch.no_grad():
+            for block in blocks[:first]:
+                given = block(given)
+        given = given.detach().requires_grad_()
+        out = given
+        for block in blocks[first : first + k]:
+            out = block(out)
+        out.backward(gradient)
+        gradient = given.grad
+    torch.set_rng_state(end)
+    return y, gradient
+
+
+@wrong("attend_by_layout", "memory", "a row of blocks at a time")
+def all_scores_first(q, k, v, layout, size):
+    out, lse = torch.zeros(len(q), v.shape[1]), torch.full((len(q),), -torch.inf)
+    seen = layout.repeat_interleave(size, 1)[:, : len(k)]
+    scores = [rows @ k[keys].T / q.shape[1] ** 0.5 for rows, keys in zip(q.split(size), seen)]
+    for row, (each, keys) in enumerate(zip(scores, seen)):
+        if keys.any():
+            out[row * size : (row + 1) * size] = each.softmax(1) @ v[keys]
+            lse[row * size : (row + 1) * size] = each.logsumexp(1)
+    return out, lse
 
 
 @wrong("attend_by_layout", "own work", "tinydist.attention")
