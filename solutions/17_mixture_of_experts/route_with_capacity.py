@@ -74,6 +74,11 @@ SUM = "best.values / best.values.sum(-1, keepdim=True)"
             "return {",
             "weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-20)\n    return {",
         ),
+        mistake(
+            "Assignments are counted, and not tokens: one that loses two of its experts counts twice",
+            "int((~kept).sum())",
+            "int((~kept).any(-1).sum())",
+        ),
     ],
     hints=[
         "torch.topk gives experts in the order of scores: column 0 has the first choices of all tokens.",
@@ -95,10 +100,10 @@ def route_with_capacity(logits, k, factor):
     Return {"kept": ..., "weights": ..., "dropped": ...}: bool [N, k], in the order of choices, best first; [N, k],
     with 0 for what is dropped, and the others as they were; and the number of assignments that are dropped.
     """
-    N, E = logits.shape
     # ? the best k of each token, and their weights
     # ? the place of each assignment in its expert's queue, first choices first
     # ? what stays
+    N, E = logits.shape
     best = logits.softmax(-1).topk(k)
     chosen, weights = best.indices, best.values / best.values.sum(-1, keepdim=True)
     most = math.ceil(factor * k * N / E)
