@@ -142,7 +142,11 @@ systems: .venv-systems/made
 	$(call step,tests,Running the tests of other systems,$(PYTEST) tests/systems)
 
 .venv-systems/made: EXTRAS = test,systems
+# Each in a folder of its own, from which one test imports it
+.venv-systems/made: BESIDE = $(IN_VENV) pip install --progress-bar off --no-deps --upgrade --target .venv-systems
 .venv-systems/made: pyproject.toml constraints.txt
 	$(call step,install,Making the environment in .venv-systems,$(PYTHON) -m venv .venv-systems && \
 	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[$(EXTRAS)]" && echo done)
+	$(call step,deepspeed,Adding the last DeepSpeed with 1-bit optimizers,$(BESIDE)/deepspeed-0.19.6 deepspeed==0.19.6 && echo done)
+	$(call step,timm,Adding timm for its LAMB,$(BESIDE)/timm-1.0.31 timm==1.0.31 && echo done)
 	@touch $@

@@ -55,19 +55,24 @@ def positive(text):
 # Megatron-LM on 8 B200s.
 
 
-def simumax():
+def simumax(context=False):
     """As SimuMax's scripts call it: the loss fused, nothing overlaps, nothing is computed again (SimuMax@4dcaae51
     simu_tools/megatron_scripts/scripts/run_pretrain_llama3.sh, read). Their 405B has 16 KV heads, their tokenizer a
     token more than the model, and Megatron pads it to a multiple of 128 on each rank."""
     models = {"llama3-70b": find_model("Llama 3 70B"), "llama3-405b": replace(find_model("Llama 3 405B"), kv_heads=16)}
     for row in read("simumax_b200_steps"):
         tp, pp, dp, M, layers, tokens = numbers(row, "tp", "pp", "dp", "microbatches", "layers", "tokens")
-        if row["model"] not in models or row["cp"] != "1":
+        if row["model"] not in models or (row["cp"] != "1") != context:
             yield "context parallelism" if row["model"] in models else "experts"
             continue
         vocabulary = -(-128257 // (128 * tp)) * 128 * tp
         model = replace(models[row["model"]], layers=layers, tokens=tokens, vocabulary=vocabulary)
-        how = dict(zero=int(dp > 1), microbatches=M, sequence_parallel="regather" if tp > 1 else None)
+        how = dict(
+            cp=int(row["cp"]),
+            zero=int(dp > 1 or context),
+            microbatches=M,
+            sequence_parallel="regather" if tp > 1 else None,
+        )
         plan = Plan(pp=pp, dp=dp, tp=tp, precision="bf16", overlap_comm=False, **how)
         program = replace(MEGATRON_LM, loss="fused")
         yield Run(
@@ -157,17 +162,18 @@ TITAN = replace(find_cluster("H100 node"), device=find_device("H100 500W"))
 H200 = replace(find_cluster("H100 node"), device=find_device("H200"))
 
 
-def torchtitan():
+def torchtitan(context=False):
     """FSDP 2 and tensor parallelism; asynchronous tensor parallelism is timed as the plain one. What the allocator has
     reserved at most. On H200s, in 2025, the loss is compiled, too (torchtitan@00a388d9 components/loss.py, read)."""
     sizes = {"32": "Llama 3 8B", "80": "Llama 3 70B", "126": "Llama 3 405B"}
     for row in read("torchtitan_llama3"):
-        if not row["mbs"] or row["cp"] != "1":
-            yield "context parallelism" if row["cp"] != "1" else "a microbatch that is not published"
+        if not row["mbs"] or (row["cp"] != "1") != context:
+            yield "context parallelism" if row["cp"] != "1" and not context else "a microbatch that is not published"
             continue
         tp, pp, dp, b, batch, tokens = numbers(row, "tp", "pp", "dp", "mbs", "gbs", "seq")
         how = dict(recompute="full" if row["recompute"] == "full" else "per_op", precision="bf16")
         how |= dict(sequence_parallel="save" if tp > 1 else None, microbatches=batch // (dp * b))
+        how |= dict(cp=int(row["cp"]), context="gather") if context else {}
         plan = Plan(pp=pp, dp=dp, tp=tp, zero=3, microbatch=b, **how)
         later = row["gpu"] == "H200"
         program = replace(TORCHTITAN, attention="fa2", compiled="eager" not in row["id"], fp8=row["precision"] == "fp8")
@@ -193,3 +199,5 @@ RUNS: dict[str, Callable] = {
     "Korthikanti, table 5, A100": partial(paper, table_5),
     "SC'21, table 1, A100": partial(paper, table_1),
 }
+# Those with context parallelism.
+CONTEXT = {"SimuMax, B200": partial(simumax, True), "torchtitan, H100 and H200": partial(torchtitan, True)}

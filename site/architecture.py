@@ -10,7 +10,7 @@ PAGE = PACKAGE.parent / "ARCHITECTURE.md"
 HEAD = """# Architecture
 
 Packages are layered: a package imports only packages that are listed above it, and `make imports` checks that.
-Techniques (`precision` to `experts`) do not know the simulator. This page is made by `make architecture`, from the
+Techniques (`precision` to `compression`) do not know the simulator. `make architecture` makes this page, from the
 first sentence of each file.
 
 | folder | what it has |

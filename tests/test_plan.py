@@ -34,6 +34,7 @@ GPT_4 = GPTConfig(layers=4, heads=4, dim=16, context=8)
         (dict(schedule="ZB-H1"), "schedule must be one of gpipe, 1f1b, interleaved, bfs, got 'ZB-H1'"),
         (dict(sequence_parallel="save"), "sequence_parallel splits tokens over tensor-parallel ranks, but tp = 1"),
         (dict(sequence_parallel="all"), "sequence_parallel must be one of save, regather, overlap or None, got 'all'"),
+        (dict(context="gather"), "context='gather' is how context-parallel ranks attend, but cp = 1"),
         (dict(recompute="all"), "recompute must be one of none, selective, per_op, full, got 'all'"),
         (dict(precision="fp8"), "precision must be one of fp32, bf16, fp16, got 'fp8'"),
         (dict(dp=2, overlap_param_gather=True), "after a step: zero must be 1 or 2, got 0"),
@@ -97,7 +98,7 @@ def test_a_mesh_of_other_sizes_is_refused():
         mesh = torch.distributed.init_device_mesh("cpu", (2, 1), mesh_dim_names=("shard", "tp"))
         parallelize(GPT(GPT_4), Plan(dp=2), mesh=mesh)
 
-    words = "the mesh must have the axes pp(1) x replicate(2) x shard(1) x tp(1), but has shard(2) x tp(1)"
+    words = "the mesh must have the axes pp(1) x replicate(2) x shard(1) x cp(1) x tp(1), but has shard(2) x tp(1)"
     with pytest.raises(ValueError, match=re.escape(words)):
         tinydist.launch(program, 2, observe=False)
 
@@ -106,7 +107,7 @@ def test_a_mesh_is_written_as_text():
     assert Plan.parse("dp=2, pp=2,tp=2", zero=1) == Plan(2, 2, 2, zero=1)
     assert Plan.parse("") == Plan()
     for wrong in ("dp", "dp=x", "dp=2,dp=2", "ep=2", "dp=-1"):
-        with pytest.raises(ValueError, match="a mesh has the form dp=2,pp=2,tp=2 with axes pp, dp, tp, replicate, got"):
+        with pytest.raises(ValueError, match="dp=2,pp=2,tp=2 with axes pp, dp, cp, tp, replicate, got"):
             Plan.parse(wrong)
 
 
@@ -141,6 +142,8 @@ GPT_2 = find_model("GPT-2")
         (Plan(tp=6), Model("", 1, 96, 12, 8, 8, kv_heads=4), "kv_heads (4) must be divisible by tp (6), or tp by"),
         (Plan(tp=4), Model("", 1, 96, 12, 8, 8, inner=250), "the MLP's width (250) must be divisible by tp (4)"),
         (Plan(tp=4, sequence_parallel="save"), Model("", 1, 96, 12, 8, 9), "the sequence length (9) must be divisible"),
+        (Plan(cp=3), GPT_2, "the sequence length (1024) must be divisible by 2 x cp (6): each rank has two chunks"),
+        (Plan(cp=4, tp=6, context="ulysses"), GPT_2, "heads (12) must be divisible by cp (4) x tp (6) for context="),
         (Plan(pp=13), GPT_2, "pp(13) x chunks(1) = 13 stages, but 12 layers"),
         (Plan(pp=2, dp=2, tp=2), GPT_2, "pp(2) x dp(2) x tp(2) = 8 ranks, but there are 6"),
         (Plan(dp=6, zero=1, offload=True), GPT_2, "offload is not supported by the planner yet"),

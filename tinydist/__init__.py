@@ -16,7 +16,7 @@ The library in reading order:
     gpus/             pretended GPUs: a program written for CUDA, on CPU tensors; forecasts on tensors without data
     processes/        real ranks from a notebook: gloo or nccl workers
     launching/        launch(): run one function on N ranks, on any backend
-    recompute.py      activation recomputation (checkpointing)
+    recompute/        activation recomputation (checkpointing)
     precision/        compute in 16 or 8 bits, accumulate in 32: formats, autocast, loss scaling, master weights
     data_parallel/    every rank holds the whole model and processes a shard of the batch: DP, DDP
     checkpoint/       full or sharded checkpoints, resharded on load, replaced atomically
@@ -25,6 +25,8 @@ The library in reading order:
     pipeline_parallel/  every rank holds some of the layers: schedules, schedule search, verifier, executor
     attention/        MHA, GQA, MQA, MLA; the KV cache; flash attention, from online softmax upwards
     experts/          mixture of experts; every rank holds some of them: an all-to-all in every layer
+    context_parallel/  one sequence over several ranks: ring, all-gather and Ulysses attention
+    compression/      fewer bytes: gradients in one bit, in low rank, in a few numbers, or seldom; LAMB
     model/            a plain single-device GPT, and a text dataset
     training/         data, tensor and pipeline parallelism combined: plan, engine, training loop
     planner/          analytical model of memory, step time and cost of a run, validated on published measurements

@@ -1,18 +1,26 @@
 """A parallel plan: the degree of each kind of parallelism, and further options.
 
-    ranks = pp x dp x tp             pp  stages of a pipeline: each rank has some of the layers
+    ranks = pp x dp x cp x tp        pp  stages of a pipeline: each rank has some of the layers
                                      dp  data parallel: each has some of the batch
-    dp = replicate x shard           tp  tensor parallel: each has a part of every matrix
+    dp = replicate x shard           cp  context parallel: each has some of the tokens of every sequence
+                                     tp  tensor parallel: each has a part of every matrix
 
-    zero    0   1   2   3            of the states of Adam, the gradients, the parameters, how many are sharded
-    shard   1   s   s   s            among how many ranks; there are ``replicate`` copies of the shards (HSDP)
+    zero    0   1    2    3          of the states of Adam, the gradients, the parameters, how many are sharded
+    shards  1   s cp s cp s cp       among how many ranks; there are ``replicate`` copies of the shards (HSDP)
+
+    context ring     keys and values pass all cp ranks, while each attends to those that it has
+            gather   all of them are gathered first
+            ulysses  an all-to-all: of some heads all tokens
 
     batch = dp x microbatches x microbatch         sequences of a step, the global batch size
 
 The planner finds plans, an engine trains by them, ``train`` has an option for each choice: every rule that a plan must
 keep stands here, with the equation that fails; what a model must keep, too. Names are those of Narayanan et al.,
 Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, 2021, section 3.1 (p, t, d are pp, tp,
-dp here), and of torchtitan (Liang et al. 2024, section 2.1).
+dp here), and of torchtitan (Liang et al. 2024, section 2.1). Ranks of a context group have the same parameters, so
+gradients and shards are those of dp x cp ranks: as Megatron's data_parallel_group(with_context_parallel=True) and
+torchtitan's mesh axis "fsdp" (NVIDIA/Megatron-LM@d98e8a64 megatron/core/parallel_state.py, and
+pytorch/torchtitan@b5bcd76c torchtitan/distributed/parallel_dims.py, both read).
 """
 
 from dataclasses import dataclass, fields, replace
@@ -22,15 +30,16 @@ from .rules import count, each_of, flag, one_of, rate, validate, within
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "bfs": "looped BFS"}
 LOOPED = ("interleaved", "bfs")  # several stages per rank
 SEQUENCE_PARALLEL = ("save", "regather", "overlap")
+CONTEXT = ("ring", "gather", "ulysses")
 RECOMPUTE = ("none", "selective", "per_op", "full")
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-SIZES = ("pp", "dp", "tp", "replicate")
+SIZES = ("pp", "dp", "cp", "tp", "replicate")
 RULES = {
     "pp": count, "dp": count, "tp": count, "zero": within(0, 3), "replicate": count, "microbatches": count,
     "microbatch": count, "schedule": one_of(SCHEDULES), "chunks": count, "layers": each_of(count),
-    "sequence_parallel": one_of(SEQUENCE_PARALLEL), "recompute": one_of(RECOMPUTE), "precision": one_of(DTYPES),
-    "max_norm": rate, "reduce_each": flag, "offload": flag, "overlap_comm": flag,
-    "overlap_param_gather": flag,
+    "sequence_parallel": one_of(SEQUENCE_PARALLEL), "cp": count, "context": one_of(CONTEXT),
+    "recompute": one_of(RECOMPUTE), "precision": one_of(DTYPES), "max_norm": rate,
+    "reduce_each": flag, "offload": flag, "overlap_comm": flag, "overlap_param_gather": flag,
 }  # fmt: skip
 
 
@@ -50,6 +59,8 @@ class Plan:
     chunks: int = 1  # stages of a rank
     layers: tuple[int, ...] | None = None  # blocks of each stage; None: as many in each, the first ones one more
     sequence_parallel: str | None = None  # "save", "regather" or "overlap" (tensor_parallel.shard)
+    cp: int = 1
+    context: str = "ring"  # how ranks of cp attend to the tokens of the others: "ring", "gather" or "ulysses"
     recompute: str = "none"  # "selective": attention's weights; "per_op": all but costly operators; "full": blocks
     precision: str = "fp32"  # of parameters and what is computed with them; masters are in fp32
     max_norm: float | None = None  # of all gradients; inf: it is measured, and nothing is clipped
@@ -87,6 +98,8 @@ class Plan:
             yield f"{len(self.layers)} layers, but pp({pp}) x chunks({chunks}) = {self.stages} stages"
         if self.sequence_parallel and self.tp == 1:
             yield "sequence_parallel splits tokens over tensor-parallel ranks, but tp = 1"
+        if self.context != "ring" and self.cp == 1:
+            yield f"context={self.context!r} is how context-parallel ranks attend, but cp = 1"
 
     # As text.
 
@@ -95,14 +108,15 @@ class Plan:
         return f"Plan({', '.join(f'{name}={value!r}' for name, value in self.chosen.items())})"
 
     def __str__(self):
-        axes = [f"{name} {getattr(self, name)}" for name in ("pp", "dp", "tp") if getattr(self, name) > 1]
+        axes = [f"{name} {getattr(self, name)}" for name in SIZES[:-1] if getattr(self, name) > 1]
         zero = f"ZeRO {self.zero}" if self.zero else ""
         hybrid = f"replicate {self.replicas}" if self.zero and self.replicas > 1 else ""
         schedule = self.schedule + f" {self.chunks}" * (self.chunks > 1) if self.pp > 1 else ""
         cut = f"sequence {self.sequence_parallel}" if self.sequence_parallel else ""
+        context = f"context {self.context}" if self.cp > 1 else ""
         again = f"{self.recompute} recomputation" if self.recompute != "none" else ""
         rows = f"{self.microbatches} x {self.microbatch} sequences"
-        return ", ".join(filter(None, [*axes, zero, hybrid, schedule, cut, again, rows]))
+        return ", ".join(filter(None, [*axes, zero, hybrid, schedule, cut, context, again, rows]))
 
     @property
     def chosen(self):
@@ -111,7 +125,8 @@ class Plan:
 
     @property
     def product(self):
-        return f"pp({self.pp}) x dp({self.dp}) x tp({self.tp}) = {self.ranks} ranks"
+        context = f"cp({self.cp}) x " * (self.cp > 1)
+        return f"pp({self.pp}) x dp({self.dp}) x {context}tp({self.tp}) = {self.ranks} ranks"
 
     @classmethod
     def parse(cls, mesh, **choices):
@@ -140,7 +155,7 @@ class Plan:
     def options(self):
         """Option -> value, from which ``of`` makes this plan; a flag has none: ""."""
         chosen = {name: value for name, value in self.chosen.items() if name != "microbatch"}
-        mesh = ",".join(f"{name}={chosen.pop(name)}" for name in ("pp", "dp", "tp") if name in chosen)
+        mesh = ",".join(f"{name}={chosen.pop(name)}" for name in SIZES[:-1] if name in chosen)
         if none := chosen.keys() - OPTIONS.keys():
             raise ValueError(f"Plan: there is no option for {', '.join(sorted(none))}")
         words = {"--mesh": mesh or "dp=1", "--batch": self.batch}
@@ -150,7 +165,7 @@ class Plan:
 
     @property
     def ranks(self):
-        return self.pp * self.dp * self.tp
+        return self.pp * self.dp * self.cp * self.tp
 
     @property
     def batch(self):
@@ -163,13 +178,23 @@ class Plan:
 
     @property
     def replicas(self):
-        """Ranks that have the same shards."""
+        """Data ranks that have the same shards."""
         return self.replicate or (self.dp if self.zero == 0 else 1)
 
     @property
     def shard(self):
-        """Ranks among which states are sharded."""
+        """Data ranks among which states are sharded."""
         return self.dp // self.replicas
+
+    @property
+    def shards(self):
+        """Ranks among which states are sharded: those of a context group, too."""
+        return self.shard * self.cp if self.zero else 1
+
+    @property
+    def copies(self):
+        """Ranks that have the same shards."""
+        return self.dp * self.cp // self.shards
 
     @property
     def reduces_each(self):
@@ -192,6 +217,22 @@ class Plan:
             raise ValueError(f"Plan: {words}")
         return list(self.layers or evenly(layers, self.stages))
 
+    def uneven(self, tokens):
+        """Why a sequence cannot be cut so, in words."""
+        cp, tp = self.cp, self.tp
+        if cp > 1 and tokens % (2 * cp):
+            yield f"the sequence length ({tokens}) must be divisible by 2 x cp ({2 * cp}): each rank has two chunks"
+        if self.sequence_parallel and tokens % (cp * tp):
+            by = f"cp ({cp}) x tp ({tp})" if cp > 1 else f"tp ({tp})"
+            yield f"the sequence length ({tokens}) must be divisible by {by}"
+
+    def _broken_by_heads(self, heads, keys):
+        """Where heads of a tensor rank are divided once more. ``keys``: those of keys and values that it has."""
+        if heads % (self.cp * self.tp):
+            yield f"heads ({heads}) must be divisible by cp ({self.cp}) x tp ({self.tp}) for context='ulysses'"
+        if keys % self.cp and self.cp % keys:
+            yield f"the kv_heads of a tensor rank ({keys}) must be divisible by cp ({self.cp}), or cp by them"
+
     def _broken_by(self, layers):
         if self.layers is None and layers < self.stages:
             yield f"pp({self.pp}) x chunks({self.chunks}) = {self.stages} stages, but {layers} layers"
@@ -208,8 +249,9 @@ class Plan:
             yield f"kv_heads ({kv_heads}) must be divisible by tp ({tp}), or tp by kv_heads"
         if inner and inner % tp:
             yield f"the MLP's width ({inner}) must be divisible by tp ({tp})"
-        if self.sequence_parallel and tokens % tp:
-            yield f"the sequence length ({tokens}) must be divisible by tp ({tp})"
+        yield from self.uneven(tokens)
+        if self.context == "ulysses":
+            yield from self._broken_by_heads(heads, max(1, (kv_heads or heads) // tp))
         yield from self._broken_by(layers)
 
 
@@ -235,6 +277,7 @@ OPTIONS = {  # of a command, for each field: its name, its type, what it takes, 
         "--sequence-parallel", str, SEQUENCE_PARALLEL,
         "sequence parallelism: save gathered activations, regather them in backward, or overlap with matmuls",
     ),
+    "context": ("--context-parallel", str, CONTEXT, "attention of context-parallel ranks"),
     "schedule": ("--schedule", str, SCHEDULES, "pipeline schedule"),
     "chunks": ("--virtual-stages", int, "N", "virtual pipeline stages per rank (interleaved)"),
 }  # fmt: skip

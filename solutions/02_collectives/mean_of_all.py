@@ -42,6 +42,17 @@ def train(answer, rows, features, shared, summed, dtype):
     return found if summed else found | {"the gradient of a tensor that was added to the mean": noted(bias.grad)}
 
 
+def of_none(trial, got, want, own, pick):
+    """NaN, where a rank has no rows."""
+    rows = [trial.case.arguments(rank)[0] for rank in range(trial.case.ranks)]
+    if 0 in rows and not all(each.isfinite().all() for each in got):
+        return (
+            f"Rank {rows.index(0)} has no rows, and the mean of none is 0/0, which is NaN, also times 0: add up sums "
+            "and counts, and divide by the number of all rows alone"
+        )
+    return None
+
+
 def counts(trial):
     rows = [trial.case.arguments(rank)[0] for rank in range(trial.case.ranks)]
     yield sum(rows), "rows on all ranks: is it divided by their number?"
@@ -63,7 +74,7 @@ def counts(trial):
         Waits("each call is waited for"),
         Values(
             "the mean, and the gradient of each rank's rows, on 1, 2, 3, 4 and 8 ranks; float32 and float64",
-            explain=[as_many(counts)],
+            explain=[of_none, as_many(counts)],
         ),
         Bytes(
             "forward one all-reduce of features + 1 numbers, the sums and a count; backward one of features numbers, "

@@ -43,6 +43,15 @@ def ways():
             row=lambda k, n, w: w * k + 2 * n
         ),
         "Each row is read and written once": of(row=lambda k, n, w: 4 * (k + n)),
+        "A row is read by each of the `chosen` experts of its token, and each reads it anew": of(read=lambda c: c),
+        "Each of the `chosen` experts writes a result of its own: n numbers for each row": of(written=lambda c: c),
+        "Each of the `chosen` experts reads its row and writes its result: a token makes `chosen` of each": of(
+            read=lambda c: c, written=lambda c: c
+        ),
+        "Weights have weight_bytes, which need not be 2": of(weights=lambda w: 2),
+        "The weights of an expert are read once, and not by each of its tokens' rows": of(
+            tokens=lambda rows, e, c: rows * c * c
+        ),
         "A token makes `chosen` rows: so many times fewer tokens than rows are needed": of(
             tokens=lambda rows, e, c: rows * c
         ),
@@ -55,12 +64,20 @@ def ways():
     }
 
 
-def of(row=lambda k, n, w: 2 * (k + n), tokens=lambda rows, e, c: rows / c, up=math.ceil, none=0):
+def of(
+    row=lambda k, n, w: 2 * (k + n),
+    tokens=lambda rows, e, c: rows / c,
+    up=math.ceil,
+    none=0,
+    read=lambda c: 1,
+    written=lambda c: 1,
+    weights=lambda w: w,
+):
     def way(k, n, experts, chosen, peak, bandwidth, weight_bytes):
-        gain = 2 * k * n - peak / bandwidth * row(k, n, weight_bytes)
+        gain = 2 * k * n - peak / bandwidth * row(k / read(chosen), n / written(chosen), weight_bytes)
         if gain <= 0:
             return none
-        return up(tokens(peak / bandwidth * experts * weight_bytes * k * n / gain, experts, chosen))
+        return up(tokens(peak / bandwidth * experts * weights(weight_bytes) * k * n / gain, experts, chosen))
 
     return way
 

@@ -3,7 +3,7 @@
 from math import isclose, log2
 
 from tinydist.hardware import nccl
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 
 from .chapter import ARITHMETIC, FORMULAS
 
@@ -46,7 +46,7 @@ def test_cases():
             yield case(cluster, size)
 
 
-class Choice(Values):
+class Choice(Varied):
     def alike(self, mine, other, right):
         """The same names alone say nothing: there are six pairs."""
         return 2 * (super().alike(mine, other, right) == 2)
@@ -115,6 +115,66 @@ class Choice(Values):
             f"the algorithm, the protocol and the seconds of the fastest, on {len(CLUSTERS)} clusters, for 1 kB to "
             "100 GB (1 kB on 16 nodes of eight A100s: tree and LL, 55.2 us; there a ring by LL takes 536 us)",
             names=("the algorithm", "the protocol", "the number of seconds"),
+            variants=[
+                (
+                    "Over two nodes a tree sends half as much out of each node, and still 2 n through each NVLink",
+                    "                leaves = nbytes\n",
+                    "                sent = leaves = nbytes\n",
+                ),
+                (
+                    "The wires inside are missing: NVLink may be the busiest",
+                    "max(transfer, leaves / cards)",
+                    "leaves / cards",
+                ),
+                (
+                    "The wires between are missing: the cards may be the busiest",
+                    "max(transfer, leaves / cards)",
+                    "max(transfer, 0)",
+                ),
+                (
+                    "A ring sends 2 (p-1)/p n, and a tree 2 n: here a ring sends 2 n, too",
+                    "leaves = 2 * (p - 1) / p * nbytes",
+                    "leaves = 2 * nbytes",
+                ),
+                ("2 ⌊lg nodes⌋ steps: round down", "int(log2(nodes))", "-int(-log2(nodes) // 1)"),
+                ("A tree has 2 ⌊lg nodes⌋ steps between nodes, and not ⌊lg p⌋", "int(log2(nodes))", "int(log2(p))"),
+                ("Steps of a tree go up, and down again: twice ⌊lg nodes⌋", "2 * int(log2", "int(log2"),
+                (
+                    "A chain of per_node GPUs has per_node - 1 steps",
+                    "2 * (per_node - 1) * inside",
+                    "2 * per_node * inside",
+                ),
+                (
+                    "The chain of a node goes up, and down again: twice per_node - 1 steps",
+                    "2 * (per_node - 1) * inside",
+                    "(per_node - 1) * inside",
+                ),
+                (
+                    "A chain of a node has per_node - 1 steps; all GPUs of all nodes are not in one",
+                    "2 * (per_node - 1) * inside",
+                    "2 * (p - 1) * inside",
+                ),
+                (
+                    "With several nodes a ring has as many steps between as there are nodes, less one: twice",
+                    "crossing = 2 * (p - 1), 2 * (nodes - 1)",
+                    "crossing = 2 * (p - 1), 2 * nodes * (nodes > 1)",
+                ),
+                (
+                    "part is of what is sent: latency is not divided by it",
+                    "base + latency + transfer / part",
+                    "base + (latency + transfer) / part",
+                ),
+                (
+                    "A tree sends 2 n, however many ranks there are",
+                    "leaves = 2 * nbytes",
+                    "leaves = 2 * (p - 1) / p * nbytes",
+                ),
+                (
+                    "A ring sends 2 (p-1)/p n: of p ranks, and not of nodes",
+                    "2 * (p - 1) / p * nbytes\n        else",
+                    "2 * (nodes - 1) / nodes * nbytes\n        else",
+                ),
+            ],
         ),
     ],
     mistakes=[

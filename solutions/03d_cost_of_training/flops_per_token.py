@@ -1,6 +1,6 @@
 """Training FLOPs of a token in a model with experts: as reports count them, and as the hardware does them."""
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 
 from .chapter import BY_HAND, SOLVED
 
@@ -19,7 +19,7 @@ def test_cases():
     yield case("many small experts, a long sequence", 16, 2048, 1024, 16, 2, 50_000, 131_072, 64, 6, False)
 
 
-class Flops(Values):
+class Flops(Varied):
     def general(self, trial, right):
         layers, width, *_, experts, _, _ = trial.case.arguments(0)
         off = trial.returned[0][0] - right.returned[0][0]
@@ -38,6 +38,98 @@ class Flops(Values):
         Flops(
             "the FLOPs of the model, and those of the hardware, for dense models and for experts",
             names=("the model's FLOPs", "the hardware's FLOPs"),
+            variants=[
+                (
+                    "Keys have a matrix, and values have one: width x width kv/heads each, and one of the two is "
+                    "missing",
+                    "2 * width * width * kv_heads / heads",
+                    "width * width * kv_heads / heads",
+                ),
+                (
+                    "The matrices of keys and values are missing",
+                    "2 * width * width * kv_heads / heads",
+                    "0",
+                ),
+                (
+                    "Queries have a matrix, and the projection is another one: width x width each, and one of the two "
+                    "is missing",
+                    "attention = 2 * width * width +",
+                    "attention = width * width +",
+                ),
+                ("SwiGLU has three matrices: one alone is counted", "chosen * 3 * width", "chosen * width"),
+                (
+                    "A causal mask leaves half of the scores, and half of the mixes: here it is half of one of them",
+                    "2 * 2 * sequence / 2 * width",
+                    "3 * sequence * width",
+                ),
+                (
+                    "Attention has two products, scores and mixes: one is missing",
+                    "2 * 2 * sequence / 2 * width",
+                    "2 * sequence / 2 * width",
+                ),
+                (
+                    "Each multiplication comes with an addition: 2 FLOPs for each parameter that a token meets",
+                    "= 2 * met",
+                    "= met",
+                ),
+                (
+                    "Each multiplication comes with an addition, in the logits, too",
+                    "+ 2 * width * vocabulary",
+                    "+ width * vocabulary",
+                ),
+                (
+                    "The embedding is a table that is looked up: it takes no product",
+                    "+ 2 * width * vocabulary",
+                    "+ 4 * width * vocabulary",
+                ),
+                (
+                    "The logits come once, and not in each layer",
+                    "+ 2 * width * vocabulary",
+                    "+ layers * 2 * width * vocabulary",
+                ),
+                (
+                    "Backward takes twice what forward takes: three times in all",
+                    "3 * forward, 3 * forward",
+                    "2 * forward, 2 * forward",
+                ),
+                (
+                    "Backward is missing: it takes twice what forward takes",
+                    "3 * forward, 3 * forward",
+                    "forward, forward",
+                ),
+                (
+                    "Scores and mixes have a backward pass, too, of twice their FLOPs",
+                    "return 3 * forward, 3 * forward + again",
+                    "less = 4 * layers * sequence * width\n    return 3 * forward - less, 3 * forward - less + again",
+                ),
+                ("What runs again is missing in the hardware's FLOPs", "3 * forward + again", "3 * forward"),
+                (
+                    "It is the hardware that runs layers again, and not the model",
+                    "return 3 * forward,",
+                    "return 3 * forward + again,",
+                ),
+                (
+                    "The model's FLOPs come first, then the hardware's",
+                    "return 3 * forward, 3 * forward + again",
+                    "return 3 * forward + again, 3 * forward",
+                ),
+                ("What runs again runs forward alone", "3 * forward + again", "3 * forward + 3 * again"),
+                (
+                    "A layer that runs again computes its scores and mixes, too",
+                    "again = layers * layer_forward",
+                    "again = layers * 2 * met",
+                ),
+                (
+                    "Each expert that a token meets is an MLP of three matrices; attention is there once",
+                    "met = attention +",
+                    "met = chosen * attention +",
+                ),
+                (
+                    "The router has a column for each of the experts, and not for those that are chosen",
+                    "width * experts if",
+                    "width * chosen if",
+                ),
+            ],
         ),
     ],
     mistakes=[

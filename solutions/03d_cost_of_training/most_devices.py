@@ -1,5 +1,7 @@
 """How many devices can share a batch? The hardware's critical number of tokens, and the learning's critical batch."""
 
+import math
+
 from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
 from .chapter import BY_HAND, SOLVED
@@ -29,23 +31,28 @@ def ways():
         "The ring has 2 (p-1) steps: a sum goes round, and then comes back": of(steps=lambda p: p - 1),
         "In each step of the ring a device sends n/p bytes, and not all n": of(part=lambda p: 1),
         "Each of the 2 (p-1) steps of the ring pays the latency": of(often=lambda p: 1),
+        "Each of the 2 (p-1) steps of the ring pays the latency: it is paid twice in all here": of(often=lambda p: 2),
+        "Each of the 2 (p-1) steps of the ring pays the latency: half of them do here": of(often=lambda p: p - 1),
+        "A ring has 2 (p-1) steps, and a tree 2 lg p: each of them pays the latency": of(
+            often=lambda p: 2 * math.ceil(math.log2(p))
+        ),
+        "In each step of the ring a device sends n/p bytes: these are n/(p-1)": of(part=lambda p: p - 1),
+        "A share is an average, and is not rounded down": of(share=lambda batch, p: batch // p),
         "There is one all-reduce, and one backward pass of a layer to hide it": of(steps=lambda p: 4 * (p - 1)),
         "It hides, too, if both take equally long": of(strict=True),
         "Backward takes 4 FLOPs for each parameter and token": of(flops=8),
-        "Where it does not hide, it may hide again for more devices: try all up to the limit": of(first=True),
     }
 
 
-def of(steps=lambda p: 2 * (p - 1), part=lambda p: p, often=None, strict=False, flops=4, first=False):
+def of(steps=lambda p: 2 * (p - 1), part=lambda p: p, often=None, strict=False, flops=4, share=None):
     def way(batch, width, rate, latency, bandwidth, limit):
         most = 1
         for p in range(2, limit + 1):
             seconds = steps(p) * (latency * (often(p) / steps(p) if often else 1) + 4 * width**2 / part(p) / bandwidth)
             critical = seconds * rate / (flops * width**2)
-            if batch / p > critical or (batch / p == critical and not strict):
+            tokens = share(batch, p) if share else batch / p
+            if tokens > critical or (tokens == critical and not strict):
                 most = p
-            elif first:
-                return most
         return most
 
     return way

@@ -53,8 +53,10 @@ def saying(arguments, mine, right, wrong):
     apart = math.copysign(2.0 ** (max(exponent, format.lowest_exponent) - format.mantissa_bits), u)
     near = w + apart / 2  # a number of the format on one side of a power of two alone
     beside = near if encode_bits(near, format).value == near else w + apart
-    special = ""
-    if abs(u) == abs(beside - w) / 2:
+    special = everywhere(arguments, wrong)
+    if special:
+        pass
+    elif abs(u) == abs(beside - w) / 2:
         special = ": the sum is just in the middle, and goes to the one whose mantissa is even"
     elif abs(w) < format.smallest_normal:
         special = ". Below the smallest normal number the spacing is the same as just above it"
@@ -62,6 +64,29 @@ def saying(arguments, mine, right, wrong):
         f"The weight {w:.9g} and the update {u:.9g}: you say {says}, and it is {is_}. {format} has {beside:.9g} beside "
         f"{w:.9g}, and the update goes {abs(u / (beside - w)):.3g} of the way there{special}"
     )
+
+
+def everywhere(arguments, wrong):
+    """What all pairs that are wrong have in common, and others have not."""
+    weights, updates, format = arguments[0].double(), arguments[1].double(), arguments[2]
+    w, u, smallest = weights[wrong], updates[wrong], format.smallest_normal
+    power = torch.frexp(weights).mantissa.abs() == 0.5
+    if ((w.abs() == smallest) & (w * u < 0)).all():
+        return (
+            ". All that is wrong goes down from the smallest normal number: below that power of two numbers are as far "
+            "apart as above, since the exponent ends there"
+        )
+    if (w == 0).all():
+        return ". All that is wrong are weights of 0: beside 0 the spacing is that of the lowest exponent"
+    if power[wrong].all():
+        up, down = bool((w * u > 0).all()), bool((w * u < 0).all())
+        if (w < 0).all() and bool((weights[power] > 0).any()):
+            return ". All that is wrong are negative powers of two: it is towards 0 that numbers are closer"
+        if up or down:
+            return f". All that is wrong goes {'away from' if up else 'towards'} 0 at a power of two: " + (
+                "there the spacing is the larger one" if up else "there numbers are twice as close"
+            )
+    return ""
 
 
 def counted(arguments, mine, right, wrong):

@@ -98,7 +98,57 @@ class Buckets(Values):
             else:
                 if chance < 0.01:
                     return words
-        return ""
+        for words, way in greedy().items():
+            if all(way(*given) == mine for mine, given in chosen):
+                return words
+        given, counts = trial.case.arguments(0), [mine for mine, _ in chosen]
+        if all(len({*mine[:-1]}) < 2 and mine[-1] <= mine[0] for mine in counts) and any(len(m) > 2 for m in counts):
+            return "All buckets have as many layers here: they may have different numbers, and some cuts are better"
+        if max(map(len, counts)) == 2:
+            return "There are never more than two buckets here: more may end earlier"
+        ends = [averaged_at(counts, *given) for counts in cuts(len(given[0]))]
+        mine = trial.returned[0][0]
+        better = sum(end < mine * (1 - 1e-9) for end in ends)
+        return (
+            f"Of {len(ends)} ways to cut, {better} end earlier than this one: is each of them tried?" if better else ""
+        )
+
+
+def greedy():
+    """Ways that go through the layers once, and never look back."""
+    look = (
+        "this goes through the layers once, and what is best may be to wait, or to send less: compare all ways to cut"
+    )
+    return {
+        f"A bucket is sent as soon as the network is idle: {look}": once(
+            lambda now, end, size, lasts, left: now >= end
+        ),
+        f"A bucket ends as soon as its bytes take longer than the latency: {look}": once(
+            lambda now, end, size, lasts, left: lasts[1] >= lasts[0]
+        ),
+        f"A bucket ends as soon as its bytes take longer than the next backward: {look}": once(
+            lambda now, end, size, lasts, left: left and sum(lasts) >= left[0]
+        ),
+        **{
+            f"A bucket ends with {words}, whatever the network is: {look}": once(
+                lambda now, end, size, lasts, left, most=most: size >= most
+            )
+            for words, most in {"25 MB": 25e6, "25 MiB": 25 * 2**20, "1 MB": 1e6, "10 MB": 1e7, "32 MB": 32e6}.items()
+        },
+    }
+
+
+def once(full):
+    def way(backward, nbytes, latency, bandwidth):
+        counts, now, end, size, count = [], 0, 0, 0, 0
+        for layer, seconds in enumerate(backward):
+            now, size, count = now + seconds, size + nbytes[layer], count + 1
+            if layer == len(backward) - 1 or full(now, end, size, (latency, size / bandwidth), backward[layer + 1 :]):
+                counts.append(count)
+                end, size, count = max(now, end) + latency + size / bandwidth, 0, 0
+        return counts
+
+    return way
 
 
 def cuts(layers):

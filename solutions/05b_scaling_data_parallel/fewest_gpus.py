@@ -1,5 +1,7 @@
 """A step must be ready in time: with how few GPUs, and how is the global batch split?"""
 
+from random import Random
+
 from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
 from .chapter import BY_HAND, PLANNERS
@@ -39,6 +41,12 @@ def test_cases():
     yield case("a ring that takes too long", 240, 2, 0.3, 0.02, 0.01, ring(4e-3, 0.02))
     yield case("shares of 8, 7 and 4, of which 7 has no microbatch but 1", 56, 4, 0.5, 0.02, 0.01, tree(0.0, 0.11))
     yield case("a deadline that is kept to the moment", 16, 4, 0.5, 0.03125, 0.125, tree(0.0, 0.0))
+    yield case("a share that the largest microbatch does not divide, and time", 12, 5, 1.0, 0.02, 0.01, tree(0.0, 0.1))
+    for seed in range(12):
+        draw = Random(seed)
+        batch, fits, deadline = draw.randint(6, 90), draw.randint(2, 9), draw.uniform(0.2, 1.5)
+        reduced = tree(0.0, draw.uniform(0.02, 0.2))
+        yield case(f"numbers that were drawn ({seed})", batch, fits, deadline, 0.02, 0.01, reduced)
 
 
 def ways():
@@ -89,6 +97,22 @@ def planned(
     return way
 
 
+class Split(Values):
+    def general(self, trial, right):
+        """What cannot be, whatever it was computed from."""
+        (batch, fits, *_), (gpus, microbatch, times) = trial.case.arguments(0), trial.returned[0]
+        if gpus and batch % gpus:
+            return f"{gpus} GPUs do not get equal shares of {batch} sequences: the product of all three is the batch"
+        if gpus * microbatch * times not in (0, batch):
+            return (
+                f"{gpus} GPUs x {microbatch} x {times} are {gpus * microbatch * times} sequences, and the batch has "
+                f"{batch}: a microbatch must divide the share of a GPU"
+            )
+        if microbatch > fits:
+            return f"A microbatch of {microbatch} is not there at once: at most {fits} fit"
+        return super().general(trial, right)
+
+
 COMPUTING, LAST = "3 * forward * share", "2 * forward * microbatch"
 ROOM = "range(min(fits, share), 0, -1)"
 
@@ -100,7 +124,7 @@ ROOM = "range(min(fits, share), 0, -1)"
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", BY_HAND, PLANNERS),
-        Values(
+        Split(
             "the fewest GPUs, and with these the largest microbatch; batches of 8 to 240 sequences, trees and rings; "
             "(0, 0, 0) where no split is in time",
             names=("the number of GPUs", "the microbatch", "the accumulation"),

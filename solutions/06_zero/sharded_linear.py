@@ -5,7 +5,7 @@ from collections import defaultdict
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Case, Values, Wrong, exercise, mistake
+from tinydist.lab.author import Case, Collectives, Values, Wrong, exercise, mistake
 
 from .chapter import BY_HAND, VIEW, Held, Sent, held_now, noted, numbers, of, weights
 
@@ -102,6 +102,22 @@ def twice(trial, got, want, own, pick):
     return None
 
 
+class SentAsItIs(Sent):
+    """In the dtype of the shard: as many calls as are right, with half of their bytes, are in another one."""
+
+    def mistaken(self, exercise, trial, right, earlier=()):
+        calls, rights = (sorted(Collectives("").seen(each)[0]) for each in (trial, right))
+        many = {mine / its for (_, mine), (_, its) in zip(calls, rights) if its}
+        if [name for name, _ in calls] == [name for name, _ in rights] and many <= {0.5, 1, 2} and many != {1}:
+            dtype = trial.case.arguments(0)[0].dtype
+            wrong = {name for (name, mine), (_, its) in zip(calls, rights) if mine != its}
+            return {
+                2: f"{' and '.join(sorted(wrong))}: as often as is right, with {'half' if 0.5 in many else 'twice'} "
+                f"the bytes. Take the dtype of `shard`, which is {str(dtype).removeprefix('torch.')} here"
+            }
+        return super().mistaken(exercise, trial, right, earlier)
+
+
 @exercise(
     title="Gather and free a layer (stage 3)",
     minutes=30,
@@ -130,7 +146,7 @@ def twice(trial, got, want, own, pick):
             slack=2 * LAYER,
             advice=f"In backward, too, a weight must go when its layer is done. {VIEW}",
         ),
-        Sent("3(p-1)/p of the weights a step: two all-gathers and a reduce-scatter"),
+        SentAsItIs("3(p-1)/p of the weights a step: two all-gathers and a reduce-scatter"),
     ],
     mistakes=[
         mistake(

@@ -70,7 +70,39 @@ def by_what(trial, got, want, own, pick):
         looks.append((log_sum - shift - every, "A target counts on the rank that has it, and on no other"))
         mine = (found - shift) * (place < size - 1)
         looks.append((log_sum - shift - mine, "A rank's last token, (r + 1) V/t - 1, is in its part, too"))
+    right = log_sum - found
+    looks.append((right * len(parts[0]), "This is the sum over the tokens, where their mean is asked for"))
+    looks.append((-right, "The loss is log(sum of exp z) - z[target], and this has the other sign"))
+    looks.append((right - tops.amax(0), "The largest logit that was subtracted has to come back: log(sum) + largest"))
+    looks.append((log_sum, "The logit of the target is missing: it is subtracted"))
+    if torch.isclose(losses[0], right.mean(), rtol=1e-4):
+        return of_gradient(got, want, parts, targets)
     return next((words for loss, words in looks if torch.isclose(losses[0], loss.mean(), rtol=1e-4)), None)
+
+
+def of_gradient(got, want, parts, targets):
+    """What is wrong in the gradient, where the loss is right; without the factor that all of it has."""
+    if got[0].shape != parts[0].shape:
+        return None
+    tokens = len(targets)
+    mine, its = (torch.cat([each.double() for each in some], 1) * tokens / SCALE for some in (got, want))
+    off, of_own = mine - its, torch.cat([part.double().softmax(1) for part in parts], 1)
+    ones = torch.nn.functional.one_hot(targets, its.shape[1]).to(its)
+    at = dict(rtol=1e-3, atol=1e-3)
+    if torch.allclose(mine, of_own - ones, **at) and len(parts) > 1:
+        return "This is softmax over the own part: its denominator is the sum over all ranks"
+    if torch.allclose(off, off.round(), **at) and off.round().abs().max() == 1:
+        if (off.round() == -1).any() and (off.round() >= -1).all() and not (off.round() == 1).any():
+            return (
+                "1 is taken off at places that are not the target's: where the target is on another rank, this one "
+                "takes nothing off"
+            )
+        if (off.round() == -1).any():
+            return "1 is taken off at a wrong place: at the target, counted from the first token of the own part"
+        return "This is softmax, where 1 must be taken off at the target, also if that is first or last in a part"
+    if torch.allclose(off, ones * 2, **at):
+        return "1 is added at the target, where it must be taken off"
+    return None
 
 
 @exercise(

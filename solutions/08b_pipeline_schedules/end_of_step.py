@@ -1,6 +1,6 @@
 """The end of the step: what a check of the norm costs before the optimizer's step, and after it."""
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 from tinydist.pipeline_parallel import Costs, analyze, make_schedule
 
 OWN = Own("your own arithmetic", "here it is arithmetic, and yours", ("tinydist.pipeline_parallel",))
@@ -24,8 +24,12 @@ def test_cases():
     yield case("ZB-V on 4 ranks, with messages", of("ZB-V", 4, 8, 0.5, message=0.125), 0.25, 26.0)
     yield case("a clock that was not set to 0", ([100.0, 101.0, 103.0], [130.0, 133.0, 131.0]), 2.0, 50.0)
     yield case("the longest is neither the first nor the last", ([0.0, 1.0, 2.0], [20.0, 25.0, 23.0]), 1.0, 10.0)
+    yield case("a rank in the middle begins first", ([3.0, 1.0, 4.0], [22.0, 24.0, 28.5]), 1.0, 20.0)
     yield case("a step that is quickly repeated", ([0.0, 4.0, 8.0], [20.0, 24.0, 28.0]), 1.0, 2.0)
     yield case("one rank", ([0.0], [24.0]), 1.0, 30.0)
+
+
+LONGEST = "max(end - begin for begin, end in zip(begins, ends))"
 
 
 @exercise(
@@ -35,11 +39,101 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         OWN,
-        Values(
+        Varied(
             "both times of a step and the share of bad steps, for ZB-H2, 1F1B, ZB-H1, ZB-V and made-up times, with 1, "
             "3 and 4 ranks",
             names=["checked before", "checked after", "the share of bad steps"],
             tell=False,
+            variants=[
+                (
+                    "Checked after, this is the rank that ends last, and another one may be busy for longer",
+                    LONGEST,
+                    "max((end, end - begin) for begin, end in zip(begins, ends))[1]",
+                ),
+                (
+                    "Checked after, this is the rank that begins first, and another one may be busy for longer",
+                    LONGEST,
+                    "min((begin, end - begin) for begin, end in zip(begins, ends))[1]",
+                ),
+                (
+                    "Checked after, the last rank need not be the one that is busy for longest",
+                    LONGEST,
+                    "(ends[-1] - begins[-1])",
+                ),
+                (
+                    "Checked after, all ranks keep the pace of the one that is busy for longest, and not their mean",
+                    LONGEST,
+                    "sum(end - begin for begin, end in zip(begins, ends)) / len(ends)",
+                ),
+                ("Checked after, a rank's own beginning counts, too, and not its end alone", LONGEST, "max(ends)"),
+                (
+                    "Checked after, the pauses between the ranks' beginnings cost nothing: each rank goes by its own",
+                    LONGEST,
+                    "(max(ends) - max(begins))",
+                ),
+                (
+                    "Checked before, the first beginning counts, and not the last one",
+                    "max(ends) - min(begins)",
+                    "max(ends) - max(begins)",
+                ),
+                (
+                    "Checked before, the first beginning is that of any rank, and not of rank 0",
+                    "max(ends) - min(begins)",
+                    "max(ends) - begins[0]",
+                ),
+                (
+                    "Checked before, the last end is that of any rank, and not of the last one",
+                    "max(ends) - min(begins)",
+                    "ends[-1] - min(begins)",
+                ),
+                (
+                    "Checked before, the last end is that of any rank, and not of rank 0",
+                    "max(ends) - min(begins)",
+                    "ends[0] - min(begins)",
+                ),
+                (
+                    "Checked before, the optimizer's step takes time, too",
+                    "max(ends) - min(begins) + optimizer",
+                    "max(ends) - min(begins)",
+                ),
+                (
+                    "Checked after, each rank's optimizer steps at the same time as the others': it counts once",
+                    f"{LONGEST} + optimizer",
+                    f"{LONGEST} + optimizer * len(ends)",
+                ),
+                ("Checked before comes first, then checked after", "return before, after", "return after, before"),
+                (
+                    "A bad step costs `redo` seconds more than one that is checked after: `redo` is the whole price",
+                    "(before - after) / redo",
+                    "(before - after) / (redo + after)",
+                ),
+                (
+                    "A bad step costs `redo` seconds more: it need not take the place of the step",
+                    "(before - after) / redo",
+                    "(before - after) / abs((redo - after) or 1e-9)",
+                ),
+                (
+                    "A bad step takes `redo` seconds more than a good one that is checked after, and not than one that "
+                    "is checked before: n (after + s redo) seconds against n before",
+                    "(before - after) / redo",
+                    "(before - after) / ((redo - before + after) or 1e-9)",
+                ),
+                (
+                    "What every step gains is the difference of both, and it is weighed with `redo`",
+                    "(before - after) / redo",
+                    "(before - after) / after",
+                ),
+                (
+                    "This is the share of good steps",
+                    "min(1.0, (before - after) / redo)",
+                    "1 - min(1.0, (before - after) / redo)",
+                ),
+                (
+                    "A share is from 0 to 1, and no percent",
+                    "min(1.0, (before - after) / redo)",
+                    "100 * min(1.0, (before - after) / redo)",
+                ),
+            ],
         ),
     ],
     mistakes=[

@@ -2,7 +2,7 @@
 
 import torch
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, alone, exercise, mistake
 from tinydist.pipeline_parallel.published_pipelines import ZERO_BUBBLE
 
 OWN = Own("your own arithmetic", "here it is arithmetic, and yours", ("tinydist.pipeline_parallel",))
@@ -51,12 +51,86 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         OWN,
-        Values(
+        Varied(
             "slower, message, once and the worst error, for made-up steps and for the four models of Zero Bubble's "
             "tables 4 and 5",
             names=["slower", "message", "once", "the worst error"],
             tell=False,
             whole=True,
+            variants=[
+                (
+                    "This is the size of the worst error: it keeps its sign, below 0 where the fit is too fast",
+                    "max(errors, key=abs)",
+                    "max(map(abs, errors))",
+                ),
+                (
+                    "The worst error is the largest in size, and not the one that is furthest below 0",
+                    "max(errors, key=abs)",
+                    "min(errors)",
+                ),
+                (
+                    "The step that fits worst is asked for, and not the one that fits best",
+                    "max(errors, key=abs)",
+                    "min(errors, key=abs)",
+                ),
+                (
+                    "The step that fits worst is asked for, and not the mean of all",
+                    "max(errors, key=abs)",
+                    "sum(map(abs, errors)) / len(errors)",
+                ),
+                (
+                    "The step that fits worst is asked for, and not the mean of all",
+                    "max(errors, key=abs)",
+                    "sum(errors) / len(errors)",
+                ),
+                (
+                    "The error of the step that fits worst is asked for, and not that of all together",
+                    "max(errors, key=abs)",
+                    "(sum(error**2 for error in errors) / len(errors)) ** 0.5",
+                ),
+                (
+                    "Each F and each I of a rank has a message, also the last one",
+                    "2 * stages * microbatches",
+                    "2 * (stages * microbatches - 1)",
+                ),
+                (
+                    "An error is below 0 where the fit is too fast: this has the other sign",
+                    "said / took - 1",
+                    "1 - said / took",
+                ),
+                ("An error is a part of the measured seconds, and these are seconds", "said / took - 1", "said - took"),
+                ("An error is a part, and no percent", "said / took - 1", "100 * (said / took - 1)"),
+                (
+                    "This is what the fit says as a part of what was measured: an error is what it has too much",
+                    "said / took - 1",
+                    "said / took",
+                ),
+                (
+                    "`busy` is of all stages of a rank together, and not of each",
+                    "microbatches * busy / (1 - bubble)",
+                    "stages * microbatches * busy / (1 - bubble)",
+                ),
+                (
+                    "A step has all its microbatches, and not one",
+                    "microbatches * busy / (1 - bubble)",
+                    "busy / (1 - bubble)",
+                ),
+                (
+                    "Messages are those of one rank: for each F and each I that it does",
+                    "2 * stages * microbatches",
+                    "2 * ranks * stages * microbatches",
+                ),
+                (
+                    "Messages are counted for F and I, and W has none",
+                    "2 * stages * microbatches",
+                    "3 * stages * microbatches",
+                ),
+                (
+                    "Each microbatch has its messages",
+                    "2 * stages * microbatches",
+                    "2 * stages",
+                ),
+            ],
         ),
     ],
     mistakes=[

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tinydist.lab.author import Part, Wrong
+from tinydist.lab.author import Part, Varied, Wrong
 
 
 @dataclass
@@ -107,3 +107,16 @@ class Results(Part):
         if any(each.isnan().any() and not its[place].isnan().any() for place, each in mine.items()):
             return NAN if trial.case.arguments(0)[3].keys.isnan().any() else OVERFLOW
         return super().general(trial, right)
+
+
+class VariedResults(Varied, Results):
+    """NaN is the same, whatever led to it."""
+
+    def mistaken(self, exercise, trial, right, earlier=()):
+        if any(each.isnan().any() for each in self.seen(trial).values()):
+            return Part.mistaken(self, exercise, trial, right, earlier)
+        return super().mistaken(exercise, trial, right, earlier)
+
+
+class VariedSlots(Varied, Slots):
+    """Of a cache."""

@@ -7,7 +7,7 @@ import torch
 from tinydist.attention import rotate
 from tinydist.lab.author import Part, alone, exercise, mistake
 
-from .caches import NAN, Results, Slots, called, copies, inputs, rows_of
+from .caches import NAN, VariedResults, VariedSlots, called, copies, inputs, rows_of
 from .chapter import BUILT, BY_TURNS, LOW, UNSCALED, NoCopy, with_score
 
 
@@ -40,6 +40,7 @@ def generate(answer, q, k, v, cache):
 
 
 TURNED = "rotate(q, n[:, None]), rotate(k, n[:, None])"
+KEY, QUERY = "rotate(k, n[:, None])", "rotate(q, n[:, None]),"
 ITS_OWN = "S = int(cache.lengths[row])"
 EACH_ROW = """\
     result = torch.empty_like(q)
@@ -67,16 +68,89 @@ AT_ONCE = """\
     targets=[
         BUILT,
         Part("lengths", "lengths", "each row is one longer after a step"),
-        Slots(
+        VariedSlots(
             "cache",
             "of cache",
             "each row's key, rotated, and value stand behind its own last token; all else stays as it was",
+            variants=[
+                ("The key is rotated one position too far: positions count from 0", KEY, "rotate(k, n[:, None] + 1)"),
+                (
+                    "The key is rotated one position too little: it stands at n",
+                    KEY,
+                    "rotate(k, (n[:, None] - 1).clamp(min=0))",
+                ),
+                (
+                    "The key is rotated to the longest row's position: each row has its own",
+                    KEY,
+                    "rotate(k, n.max().expand(B, 1))",
+                ),
+                ("The key is rotated twice", KEY, f"rotate({KEY}, n[:, None])"),
+                ("The value is rotated, and only queries and keys are", "v[:, :, 0]", "rotate(v, n[:, None])[:, :, 0]"),
+                (
+                    "The new token stands behind the longest row: each row has its own slot",
+                    "[rows, :, n]",
+                    "[rows, :, n.max().expand(B)]",
+                ),
+                ("A slot is left free: the first free one is n", "[rows, :, n]", "[rows, :, n + 1]"),
+                (
+                    "The key is kept, and the value is not",
+                    "k[:, :, 0], v[:, :, 0]",
+                    "k[:, :, 0], cache.values[rows, :, n]",
+                ),
+            ],
         ),
-        Results(
+        VariedResults(
             "values",
             "result",
-            "step after step those without a cache, each row as if it were alone: rows of one length and of different "
-            f"ones, an empty one too; a score of {LOW:.0e}; NaN in slots that are not in use",
+            variants=[
+                (
+                    "The query is rotated one position too far: to n, as its key, from before cache.lengths grows. If "
+                    "your positions are cache.lengths itself, += 1 changes them, too: clone it",
+                    QUERY,
+                    "rotate(q, n[:, None] + 1),",
+                ),
+                ("The query is rotated one position too little: it stands at n", QUERY, "rotate(q, n[:, None] - 1),"),
+                (
+                    "The query is rotated to the longest row's position: each row has its own",
+                    QUERY,
+                    "rotate(q, n.max().expand(B, 1)),",
+                ),
+                ("The query is rotated twice", QUERY, "rotate(rotate(q, n[:, None]), n[:, None]),"),
+                ("Scores are divided by sqrt(d), once, and not by d", "math.sqrt(d)", "d"),
+                (
+                    "Scores are divided by the sqrt of a head's width, d, and not of all heads' together",
+                    "math.sqrt(d)",
+                    "math.sqrt(H * d)",
+                ),
+                ("Scores are multiplied by sqrt(d), and should be divided", "/ math.sqrt(d)", "* math.sqrt(d)"),
+                (
+                    "A row reads one slot behind its own last token",
+                    ITS_OWN,
+                    "S = min(int(cache.lengths[row]) + 1, cache.keys.shape[2])",
+                ),
+                (
+                    "A row sees as many slots as the first one: its own length says how many",
+                    ITS_OWN,
+                    "S = int(cache.lengths[0])",
+                ),
+                (
+                    "A row sees as many slots as the shortest one: its own length says how many",
+                    ITS_OWN,
+                    "S = int(cache.lengths.min())",
+                ),
+                ("A token sees itself alone: its past is missing", "row, :, :S]", "row, :, S - 1 : S]"),
+                ("The first token is not seen: slots count from 0", "row, :, :S]", "row, :, min(1, S - 1) : S]"),
+                ("Keys are mixed, and values should be", "softmax(-1) @ values", "softmax(-1) @ keys"),
+                (
+                    "All heads of queries read the first head of keys and values",
+                    "cache.keys[row, :, :S], cache.values[row, :, :S]",
+                    "cache.keys[row, :1, :S].expand(G, -1, -1), cache.values[row, :1, :S].expand(G, -1, -1)",
+                ),
+                ("The weights of a query sum to 1 over the keys, and not over heads", "softmax(-1)", "softmax(-2)"),
+                ("The scores are used as weights: softmax is missing", "scores.softmax(-1)", "scores"),
+            ],
+            holds="step after step those without a cache, each row as if it were alone: rows of one length and of "
+            f"different ones, an empty one too; a score of {LOW:.0e}; NaN in slots that are not in use",
         ),
         NoCopy(
             "with 512 slots at most 8 times the bytes of the scores in each step, by the ledger: no copy of the cache"

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, Part, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
 
 from .chapter import INSTEAD, SOLVED
 
@@ -50,11 +50,70 @@ def test_cases():
         yield alone(lambda each=(model, tokens, gigabytes): each, about)
 
 
-class Predicted(Part):
+BATCH = "int(gigabytes * 10**9 // sequence)"
+GROWS = "tokens < model.window else whole"
+WHOLE = "whole = model.layers // model.every"
+VARIANTS = [
+    (
+        "A window that is just full does not grow: the next token takes the place of the oldest",
+        GROWS,
+        "tokens <= model.window else whole",
+    ),
+    (
+        "The layers without a window grow with each token, and the others only until their window is full",
+        GROWS,
+        "tokens < model.window else 0",
+    ),
+    (
+        "Of layers with a window those grow that have none; the others have as many tokens as they keep",
+        "token * growing",
+        "token * (model.layers - whole if model.window else model.layers)",
+    ),
+    ("This is one layer: all of them grow", "token * growing", "token"),
+    ("All numbers have 4 bytes here: model.dtype says how many they have", "size[model.dtype]", "4"),
+    ("All numbers have 1 byte here: model.dtype says how many they have", "size[model.dtype]", "1"),
+    ("In fp8 a number has 1 byte, in fp16 2", '"fp8": 1', '"fp8": 2'),
+    ("A token leaves a key and a value", "token = 2 *", "token ="),
+    ("A token leaves a key and a value, and no more", "token = 2 *", "token = 4 *"),
+    ("A head has hidden / heads numbers, and not hidden", "model.hidden // model.heads", "model.hidden"),
+    (
+        "Each layer has its own keys and values: this is one layer",
+        "token * (whole * tokens",
+        "token / model.layers * (whole * tokens",
+    ),
+    (
+        "One of model.every layers has no window: here one of them has a window",
+        WHOLE,
+        "whole = model.layers - model.layers // model.every",
+    ),
+    ("The other layers have no window, too: one of model.every keeps all", WHOLE, f"{WHOLE} + 1"),
+    (
+        "No more than the last model.window tokens are kept, with the new one",
+        "min(tokens, model.window)",
+        "min(tokens, model.window - 1)",
+    ),
+    ("These are MiB: a GiB has 2^30 bytes", "2**30", "2**20"),
+    ("These are bytes: a GiB has 2^30", "sequence / 2**30", "sequence"),
+    (
+        "The cache has what a sequence of `tokens` leaves, and not the next token",
+        "sequence = token * (whole * tokens",
+        "sequence = token * (whole * (tokens + 1)",
+    ),
+    ("`gigabytes` are GB, of 10^9 bytes", "gigabytes * 10**9", "gigabytes * 2**30"),
+    ("Round down, and not to the nearest", BATCH, "round(gigabytes * 10**9 / sequence)"),
+    (
+        "Sequences that have been cut by windows take less: these are counted as if all layers kept all",
+        BATCH,
+        "int(gigabytes * 10**9 // (token * model.layers * tokens))",
+    ),
+]
+
+
+class Predicted(Varied, Part):
     """The right number is not told, but how far off yours is."""
 
     def __init__(self, name, key, holds):
-        super().__init__(name, key, holds, tell=False)
+        super().__init__(name, key, holds, tell=False, variants=VARIANTS)
 
     def general(self, trial, right):
         (mine,), (its,) = (self.seen(each).values() for each in (trial, right))
@@ -65,9 +124,6 @@ class Predicted(Part):
         if mine <= 0 or its <= 0:
             return "It is more than nothing" if its > 0 else "It is nothing"
         return f"This is {max(mine / its, its / mine):.4g} times too {'many' if mine > its else 'few'}"
-
-
-BATCH = "int(gigabytes * 10**9 // sequence)"
 
 
 @exercise(

@@ -7,7 +7,7 @@ import torch
 from tinydist.attention import rotate
 from tinydist.lab.author import Part, alone, exercise, mistake
 
-from .caches import Results, Slots, called, copies, inputs, rows_of
+from .caches import VariedResults, VariedSlots, called, copies, inputs, rows_of
 from .chapter import BUILT, BY_TURNS, UNSCALED, NoCopy
 
 
@@ -38,6 +38,7 @@ def generate(answer, q, k, v, cache):
     return {"cache.lengths": lengths} | rows_of(cache) | results
 
 
+KEY, QUERY = "rotate(k, n[:, None])", "rotate(q, n[:, None]),"
 ROTATED = "rotate(q, n[:, None]), rotate(k, n[:, None])"
 SLOT = "slot = n % window"
 USED = "used = min(int(n[row]) + 1, window)"
@@ -52,12 +53,90 @@ USED = "used = min(int(n[row]) + 1, window)"
     targets=[
         BUILT,
         Part("lengths", "lengths", "each row is one longer after a step, forgotten tokens counted"),
-        Slots("cache", "of cache", "each row's token n, its key rotated, stands in slot n % window; all else stays"),
-        Results(
+        VariedSlots(
+            "cache",
+            "of cache",
+            "each row's token n, its key rotated, stands in slot n % window; all else stays",
+            variants=[
+                ("The key is rotated one position too far: positions count from 0", KEY, "rotate(k, n[:, None] + 1)"),
+                ("The key is rotated to its slot: its position is n", KEY, "rotate(k, slot[:, None])"),
+                ("The key is not rotated", KEY, "k"),
+                ("The key is rotated twice", KEY, f"rotate({KEY}, n[:, None])"),
+                ("The value is rotated, and only queries and keys are", "v[:, :, 0]", "rotate(v, n[:, None])[:, :, 0]"),
+                ("Token n lies in slot n % window, and this is one further", SLOT, "slot = (n + 1) % window"),
+                ("Token n lies in slot n % window, and this is one before", SLOT, "slot = (n - 1) % window"),
+                ("Each row has its own slot: this is that of the longest", SLOT, "slot = (n.max() % window).expand(B)"),
+                (
+                    "The key is kept, and the value is not",
+                    "k[:, :, 0], v[:, :, 0]",
+                    "k[:, :, 0], cache.values[rows, :, slot]",
+                ),
+            ],
+        ),
+        VariedResults(
             "values",
             "result",
-            "step after step those of attention with the mask of the window: before the ring is full and after, rows "
-            "of different lengths, a window of 1; scores of several hundred; NaN in slots that are not in use",
+            variants=[
+                (
+                    "A ring that is full is in use behind the new token's slot, too: there are the tokens before, "
+                    "which this leaves out",
+                    USED,
+                    "used = int(slot[row]) + 1",
+                ),
+                (
+                    "A token sees itself and window - 1 before it: this is one less",
+                    USED,
+                    "used = max(1, min(int(n[row]) + 1, window - 1))",
+                ),
+                (
+                    "A row that has n tokens and the new one uses n + 1 slots, and not n",
+                    USED,
+                    "used = max(1, min(int(n[row]), window))",
+                ),
+                (
+                    "A row reads a slot that no token wrote: it has n + 1 tokens with the new one",
+                    USED,
+                    "used = min(int(n[row]) + 2, window)",
+                ),
+                (
+                    "A row sees as many slots as the first one: its own length says how many",
+                    USED,
+                    "used = min(int(n[0]) + 1, window)",
+                ),
+                (
+                    "A row sees as many slots as the shortest one: its own length says how many",
+                    USED,
+                    "used = min(int(n.min()) + 1, window)",
+                ),
+                (
+                    "The query is rotated one position too far: to n, as its key, from before cache.lengths grows. If "
+                    "your positions are cache.lengths itself, += 1 changes them, too: clone it",
+                    QUERY,
+                    "rotate(q, n[:, None] + 1),",
+                ),
+                ("The query is rotated to its slot: its position is n", QUERY, "rotate(q, slot[:, None]),"),
+                (
+                    "The query is rotated to the end of the window: its position is n",
+                    QUERY,
+                    "rotate(q, n.clamp(max=window - 1)[:, None]),",
+                ),
+                (
+                    "The query is rotated to the longest row's position: each row has its own",
+                    QUERY,
+                    "rotate(q, n.max().expand(B, 1)),",
+                ),
+                ("Scores are divided by sqrt(d), once, and not by d", "math.sqrt(d)", "d"),
+                ("Scores are multiplied by sqrt(d), and should be divided", "/ math.sqrt(d)", "* math.sqrt(d)"),
+                ("Keys are mixed, and values should be", "softmax(-1) @ values", "softmax(-1) @ keys"),
+                (
+                    "A token sees itself alone: its window is missing",
+                    "row, :, :used]",
+                    "row, :, slot[row] : slot[row] + 1]",
+                ),
+                ("The weights of a query sum to 1 over the keys, and not over heads", "softmax(-1)", "softmax(-2)"),
+            ],
+            holds="step after step those of attention with the mask of the window: before the ring is full and after, "
+            "rows of different lengths, a window of 1; scores of several hundred; NaN in slots that are not in use",
         ),
         NoCopy("with a window of 512 at most 8 times the bytes of the scores, by the ledger: no copy of the ring"),
     ],

@@ -1,6 +1,6 @@
 """Attention on several GPUs: what each holds and reads when heads are divided, or requests; and which way to take."""
 
-from tinydist.lab.author import Own, Part, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
 
 from .chapter import SOLVED
 
@@ -35,6 +35,58 @@ HEADS = "max(1, -(-kv_heads // ranks))"
 ROWS = "-(-requests // ranks)"
 
 
+OF_HEAD = "of_head = 2 * layers * tokens"
+VARIANTS = [
+    (
+        "KV heads are whole, and are not divided: of 6 on 4 GPUs the busiest holds 2",
+        HEADS,
+        "max(1, kv_heads / ranks)",
+    ),
+    ("KV heads are whole, and the busiest has one more: of 6 on 4 GPUs it holds 2", HEADS, "max(1, kv_heads // ranks)"),
+    ("A GPU holds the KV heads that its own query heads read, and not all", HEADS, "kv_heads"),
+    ("Each GPU holds some KV heads where there are more than GPUs: of 6 on 4 GPUs the busiest holds 2", HEADS, "1"),
+    (
+        "Where there are fewer KV heads than GPUs each GPU holds one, a copy, and no more",
+        HEADS,
+        "-(-ranks // kv_heads)",
+    ),
+    ("A number of 16 bits has 2 bytes", OF_HEAD, "of_head = layers * tokens"),
+    (
+        "A number of 16 bits has 2 bytes, and `numbers` are those of keys and values together",
+        OF_HEAD,
+        "of_head = 4 * layers * tokens",
+    ),
+    ("Bytes are asked for: 16 bits are 2", OF_HEAD, "of_head = 16 * layers * tokens"),
+    ("The cache of all layers is read: this is one", OF_HEAD, "of_head = 2 * tokens"),
+    ("The cache of all tokens is read: this is one", OF_HEAD, "of_head = 2 * layers"),
+    (
+        "Where heads are divided, each GPU has its heads of all requests",
+        "* numbers * requests * of_head",
+        "* numbers * -(-requests // ranks) * of_head",
+    ),
+    ("All requests are read: this is one", "* numbers * requests * of_head", "* numbers * of_head"),
+    ("The busiest GPU has one request more where they are not even", ROWS, "requests // ranks"),
+    ("Where requests are divided, a GPU has its own, and not all", ROWS, "requests"),
+    ("Where requests are divided, a GPU has all KV heads of its own", f"{ROWS} * kv_heads", ROWS),
+    ("The weights are read in each step, too", "weights / ranks + max", "max"),
+    ("The weights are read in each step, too", "weights + -(-", "-(-"),
+    ("`weights` are those of all layers together", "weights / ranks + max", "layers * weights / ranks + max"),
+    ("`weights` are those of all layers together", "weights + -(-", "layers * weights + -(-"),
+    ("If both read as much it is heads", "by_heads <= by_requests", "by_heads < by_requests"),
+    ("This is the way that reads more", "by_heads <= by_requests", "by_heads > by_requests"),
+    (
+        "It is neither if both do not fit, and not if one does not",
+        "min(by_heads, by_requests) >",
+        "max(by_heads, by_requests) >",
+    ),
+    ("What has just as many bytes as memory fits", ") > memory", ") >= memory"),
+]
+
+
+class VariedPart(Varied, Part):
+    """Of what is returned."""
+
+
 @exercise(
     title="Divide heads or requests?",
     minutes=20,
@@ -42,18 +94,20 @@ ROWS = "-(-requests // ranks)"
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", BY_HAND, (*SOLVED, "tinydist.serving", "tinydist.planner")),
-        Part(
+        VariedPart(
             "heads",
             "heads",
             "bytes that the busiest GPU reads if heads are divided: MLA, more KV heads than GPUs and fewer. "
             "DeepSeek-V3 with 32 requests of 4,096 tokens on 8 GPUs: 10.6 GB",
+            variants=VARIANTS,
         ),
-        Part(
+        VariedPart(
             "requests",
             "requests",
             "the same if requests are divided, evenly and not. DeepSeek-V3, as above: 12.6 GB",
+            variants=VARIANTS,
         ),
-        Part("choice", "choice", "the way that reads less, if it fits; else neither"),
+        VariedPart("choice", "choice", "the way that reads less, if it fits; else neither", variants=VARIANTS),
     ],
     mistakes=[
         mistake(

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tinydist.lab.author import Flops, Values, Wrong, alone, exercise, mistake
+from tinydist.lab.author import Flops, Varied, Wrong, alone, exercise, mistake
 
 from .chapter import BUILT, LOW
 
@@ -69,6 +69,7 @@ class Cheaper(Flops):
 CHOICE = "T * S * (2 * c - d - e) < (S - T) * c * (d + e)"
 ROOT = "math.sqrt(d + r)"
 PARTS = "of_keys, of_values = up.split([d, e], dim=1)"
+PRODUCTS = "products + turned @ rotary.mT"
 ROTARY = " + turned @ rotary.mT"
 
 
@@ -79,9 +80,80 @@ ROTARY = " + turned @ rotary.mT"
     test_cases=test_cases,
     targets=[
         BUILT,
-        Values(
+        Varied(
             "those of attention over the keys and values that the latents make: prompts, steps, pieces of a prompt; "
-            f"causal, where the last query stands beside the last key; scores of several hundred, and of {LOW:.0e}"
+            f"causal, where the last query stands beside the last key; scores of several hundred, and of {LOW:.0e}",
+            variants=[
+                (
+                    "Where queries absorb the matrix the scores are divided by sqrt(c + r). They are the same scores "
+                    "as those with keys that are made: by sqrt(d + r)",
+                    ROOT,
+                    "math.sqrt(c + r if absorbs else d + r)",
+                ),
+                (
+                    "The scores are divided by sqrt(c + r), of a latent and its rotary key. A score has d + r products",
+                    ROOT,
+                    "math.sqrt(c + r)",
+                ),
+                (
+                    "Where queries absorb the matrix the scores are divided by sqrt(c): by sqrt(d + r)",
+                    ROOT,
+                    "math.sqrt(c if absorbs else d + r)",
+                ),
+                (
+                    "Where queries absorb the matrix the scores are not divided",
+                    ROOT,
+                    "(1 if absorbs else math.sqrt(d + r))",
+                ),
+                (
+                    "The scores are divided by sqrt(d + e): e is the width of a value. Keys have d + r",
+                    ROOT,
+                    "math.sqrt(d + e)",
+                ),
+                ("The scores are divided by sqrt(e): a value's width. Keys have d + r", ROOT, "math.sqrt(e)"),
+                ("The scores are divided by sqrt(c): a latent's width. Keys have d + r", ROOT, "math.sqrt(c)"),
+                ("The scores are not divided by sqrt(d + r)", ROOT, "1"),
+                ("The scores are divided by sqrt(d + r), and not by d + r", ROOT, "(d + r)"),
+                (
+                    "Both parts of a score are divided by sqrt(d + r): the rotary part is not",
+                    f"({PRODUCTS}) / {ROOT}",
+                    f"products / {ROOT}{ROTARY}",
+                ),
+                (
+                    "Both parts of a score are divided by sqrt(d + r): the first is not",
+                    f"({PRODUCTS}) / {ROOT}",
+                    f"products{ROTARY} / {ROOT}",
+                ),
+                (
+                    "Both parts of a score are divided by sqrt(d + r), and not each by its own",
+                    f"({PRODUCTS}) / {ROOT}",
+                    f"products / math.sqrt(d){ROTARY} / math.sqrt(r)",
+                ),
+                (
+                    "The first part of the scores is missing: key . first d of q",
+                    f"({PRODUCTS})",
+                    "(0 * products" + ROTARY + ")",
+                ),
+                ("A query does not see the key beside it, and should", "tril(S - T)", "tril(max(S - T - 1, 0))"),
+                ("A query sees one key after itself", "tril(S - T)", "tril(S - T + 1)"),
+                ("The mask is the other way round: a query sees keys up to its own", "tril(S - T)", "triu(S - T)"),
+                (
+                    "Of a query the last r numbers are rotated: these are the first",
+                    "contents, turned = q.split([d, r], dim=-1)",
+                    "turned, contents = q.split([r, d], dim=-1)",
+                ),
+                (
+                    "Of a row the last r numbers are the rotary key: these are the first",
+                    "latents, rotary = rows[:, None].split([c, r], dim=-1)",
+                    "rotary, latents = rows[:, None].split([r, c], dim=-1)",
+                ),
+                ("The weights of a query sum to 1 over the keys", "softmax(-1)", "softmax(-2)"),
+                (
+                    "The mask comes before softmax: so the weights of a query do not sum to 1",
+                    "scores.masked_fill(~seen, -math.inf).softmax(-1)",
+                    "scores.softmax(-1).masked_fill(~seen, 0)",
+                ),
+            ],
         ),
         Cheaper(
             "with T queries and S keys those of the cheaper way: all keys and values made, or none of them. Products "

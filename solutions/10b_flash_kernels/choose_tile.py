@@ -23,6 +23,7 @@ GPUS = [
     (Gpu("little shared memory", 21_000, 224_000, 3, 40.0), 32, 1024),  # what is wrong of either memory shows there
     (Gpu("few registers", 100_000, 10_000, 1, 40.0), 48, 2000),
     (Gpu("many registers", 30_000, 2_000_000, 1, 100.0), 80, 4000),
+    (Gpu("many registers", 60_000, 2_000_000, 1, 40.0), 80, 60),  # several tiles have one program
     (Gpu("an H100", 232_448, HALF, 2, 82.4), 128, 16_384),
     (Gpu("an H100", 232_448, HALF, 2, 82.4), 64, 16_384),
     (Gpu("an H100", 232_448, HALF, 2, 82.4), 256, 16_384),
@@ -86,6 +87,26 @@ ONCE = "Keys and values are counted once, but each program loads all of them"
                     "What takes all of a memory, to the byte, fits: at most",
                     "<= gpu.shared and registers <=",
                     "< gpu.shared and registers <",
+                ),
+                (
+                    "Of several that load as few bytes the one with the most keys is asked for, not the most queries",
+                    BEST,
+                    '(tile["bytes"], -tile["queries"], -tile["keys"])',
+                ),
+                (
+                    "Of several that load as few bytes the one with the most keys is asked for, not the largest tile",
+                    BEST,
+                    '(tile["bytes"], -tile["queries"] * tile["keys"])',
+                ),
+                (
+                    "The fewest bytes come first: the keys count among tiles that load as few",
+                    BEST,
+                    '(-tile["keys"], tile["bytes"])',
+                ),
+                (
+                    "The fewest bytes are asked for, and not the largest tile",
+                    BEST,
+                    '-tile["queries"] * tile["keys"]',
                 ),
                 ("It does not look at the registers", " and registers <= gpu.registers", ""),
                 ("It does not look at the shared memory", "shared <= gpu.shared and ", ""),

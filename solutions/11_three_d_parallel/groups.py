@@ -1,11 +1,13 @@
 """Who is in whose group: for axes in any order, along one of them or several."""
 
+from ast import literal_eval
 from math import prod
 
 import torch
 
-from tinydist.lab.author import Own, Values, Wrong, alone, exercise, mistake
+from tinydist.lab.author import Own, Varied, Wrong, alone, exercise, mistake
 
+FIRSTS = "the first ranks of the groups"
 MEGATRON = "tp-dp-pp"
 
 
@@ -23,7 +25,7 @@ def by_rank(answer, sizes, order, along):
     if sorted(there) != list(range(prod(sizes.values()))):
         raise Wrong(f"each of {prod(sizes.values())} ranks is in one group, but these have the ranks {there}")
     groups = {f"the group of rank {rank}": str(list(group)) for group in found for rank in group}
-    return dict(sorted(groups.items())) | {"the first ranks of the groups": str([group[0] for group in found])}
+    return dict(sorted(groups.items())) | {FIRSTS: str([group[0] for group in found])}
 
 
 def test_cases():
@@ -40,6 +42,22 @@ def test_cases():
     yield case(MEGATRON, "dp", pp=1, dp=1, tp=1)
 
 
+class Groups(Varied):
+    def mistaken(self, exercise, trial, right, earlier=()):
+        """Who is in them, whatever their order?"""
+        found = super().mistaken(exercise, trial, right, earlier)
+        mine, its = (
+            {rank: sorted(literal_eval(each)) for rank, each in run.returned[0].items()} for run in (trial, right)
+        )
+        same = [rank for rank in its if mine.get(rank) == its[rank]]
+        if found.get(2) or not set(its) <= {*same, FIRSTS}:
+            return found
+        if all(sorted(literal_eval(each)) == literal_eval(each) for each in trial.returned[0].values()):
+            return {2: "The groups are right, and not their order: the lists are in the order of their first ranks"}
+        return {2: "The right ranks are in each group, and not in their order: each list rises"}
+
+
+WANTED = "wanted = [place for place, axis in enumerate(slowest_first) if axis in along]"
 FASTEST_LAST = 'slowest_first = order.split("-")[::-1]'
 BLOCK = "[sizes[axis] for axis in slowest_first]"
 SPLIT = "block.permute(*others, *wanted)"
@@ -52,7 +70,45 @@ SPLIT = "block.permute(*others, *wanted)"
     test_cases=test_cases,
     program=by_rank,
     targets=[
-        Values("lists of ranks, for 3 and 4 axes in several orders, along one axis and along several"),
+        Groups(
+            "lists of ranks, for 3 and 4 axes in several orders, along one axis and along several",
+            variants=[
+                (
+                    "Inside of a group ranks are in rising order: here the first axis of `along` counts fastest, "
+                    "whichever is faster in `order`",
+                    WANTED,
+                    "wanted = [slowest_first.index(axis) for axis in along[::-1]]",
+                ),
+                (
+                    "Inside of a group ranks are in rising order: this is the falling one",
+                    ".tolist()",
+                    ".flip(1).tolist()",
+                ),
+                (
+                    "Along several axes there is one group for all that differ in any of them. These are the groups "
+                    "along the last axis of `along` alone",
+                    'along = along.split("-")',
+                    'along = along.split("-")[-1:]',
+                ),
+                (
+                    "Ranks of a group differ in the axes of `along` alone: these groups are too large, and have "
+                    "several values of another axis",
+                    SPLIT + ".reshape(-1, prod(sizes[axis] for axis in along))",
+                    SPLIT + ".reshape(-1, prod(sizes[axis] for axis in {*along, slowest_first[-1]}))",
+                ),
+                (
+                    "The ranks are cut into as many groups as there should be, one rank to each in turn: their stride "
+                    "is that of the axis, and not the number of groups",
+                    SPLIT + ".reshape(-1, prod(sizes[axis] for axis in along))",
+                    "block.reshape(prod(sizes[axis] for axis in along), -1).T",
+                ),
+                (
+                    "The axes of `order` are those of the mesh: they are taken in the order of the alphabet here",
+                    FASTEST_LAST,
+                    "slowest_first = sorted(sizes)",
+                ),
+            ],
+        ),
         Own("no device mesh", "it is arithmetic on the numbers of ranks", ["torch.distributed.device_mesh"]),
     ],
     mistakes=[

@@ -155,6 +155,12 @@ STEPS_GPUS = "* steps * gpus\n"
                     "min(4 * bucket, 4 * numbers)",
                     '4 * (bucket if system in ("DDP", "Accelerate") else min(bucket, numbers))',
                 ),
+                (
+                    "Each system has a default of its own; and by default, too, a bucket is never larger than all "
+                    "gradients",
+                    "min(4 * bucket, 4 * numbers)",
+                    'min(4 * bucket, 4 * numbers) if any("bucket" in name for name in settings) else 25 * 2**20',
+                ),
                 ("A gradient in fp32 has 4 bytes", "min(4 * bucket, 4 * numbers)", "min(2 * bucket, 2 * numbers)"),
                 ("bucket_cap_mb is in MiB of bytes, and not in numbers", "* 2**20 // 4", "* 2**20"),
             ],

@@ -110,6 +110,27 @@ AGAIN = f"elif {KILLED}:"
                     "meeting += seconds",
                 ),
                 (
+                    "Meeting begins with the first kill: where another comes while they meet, this is from the last",
+                    'if before == "kill":\n            meeting += seconds',
+                    'if before == "kill":\n            meeting += seconds * (now == "start")',
+                ),
+                (
+                    "The stretch from a start to its first step is loading, and no step again, whatever that step is",
+                    LOADS + "\n            loading += seconds",
+                    LOADS + '\n            loading += seconds\n            again += seconds * (now == "step" and step '
+                    "<= furthest)",
+                ),
+                (
+                    "A load that is killed is no step again: it is loading alone",
+                    LOADS + "\n            loading += seconds",
+                    LOADS + '\n            loading, again = loading + seconds, again + seconds * (now == "kill")',
+                ),
+                (
+                    "The step in which a kill comes is lost as `again`: it is counted as meeting here",
+                    AGAIN,
+                    'elif now == "kill":\n            meeting += seconds\n        ' + AGAIN,
+                ),
+                (
                     "They meet until they start: the load that follows is no meeting",
                     "loading += seconds",
                     "loading, meeting = loading + seconds, meeting + seconds",

@@ -125,14 +125,26 @@ class Rows(Target):
         for name in [each for each in rows if (each in mine) != (each in its)]:
             if name in mine:
                 raise Wrong(
-                    f"row {name!r} is right, and yours says that its {mine[name][0]} cannot be: {shown(rows[name])}"
+                    f"row {name!r} is right, and yours says that its {mine[name][0]} cannot be: {shown(rows[name])}. "
+                    f"{agreeing(rows[name])}"
                 )
-            raise Wrong(f"row {name!r} cannot be, and yours lets it pass: {shown(rows[name])}")
+            raise Wrong(
+                f"row {name!r} cannot be, and yours lets it pass: {shown(rows[name])}. {agreeing(rows[name])}"
+                + ", and it claims more than the peak" * (its[name][0] == "all")
+            )
 
     def judge_columns(self, mine, its, rows):
         for name, (column, _) in its.items():
             if mine[name][0] != column:
-                raise Wrong(f"row {name!r} has something wrong, but not {mine[name][0]}: {shown(rows[name])}")
+                why = ""
+                if mine[name][0] == "all":
+                    why = ". A row is (all, None) only if it agrees with itself: ask that before its MFU is compared"
+                elif column == "all":
+                    why = ". It agrees with itself, and claims more than the peak: nobody knows what is wrong"
+                raise Wrong(
+                    f"row {name!r} has something wrong, but not {mine[name][0]}: {shown(rows[name])}. "
+                    f"{agreeing(rows[name])}{why}"
+                )
 
     def judge_values(self, mine, its, rows):
         for name, (column, value) in its.items():
@@ -168,6 +180,19 @@ def shown(row):
         f"a step of {row.batch:,} tokens. GPUs: {row.gpus}, each {row.peak / 1e12:g} TFLOP/s; {row.flops:.4g} FLOPs a "
         "token"
     )
+
+
+def agreeing(row):
+    """What of it agrees with what."""
+    pairs = {
+        "seconds and tokens": (row.seconds * row.tokens * row.gpus, row.batch),
+        "tokens and TFLOP/s": (row.tokens * row.flops, row.teraflops * 1e12),
+        "TFLOP/s and MFU": (row.teraflops * 1e12, row.mfu / 100 * row.peak),
+    }
+    off = {what: abs(left / right - 1) for what, (left, right) in pairs.items()}
+    apart = [f"{what} are {100 * each:.3g} % apart" for what, each in off.items() if each > 0.02]
+    agree = [what for what, each in off.items() if each <= 0.02]
+    return "; ".join([*apart, *[f"{what} agree" for what in agree]])
 
 
 SHARE = "row.teraflops * 1e12, row.mfu / 100 * row.peak"

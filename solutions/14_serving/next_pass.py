@@ -30,6 +30,10 @@ WAY = """\
         free += go_on.pop().held
     free -= more
 """
+ROOM_FOR_ONE = (
+    "`tokens` all need room, and no more: the token that a pass adds needs its own in the next one, where it is counted"
+)
+KEPT_FREE = "Requests begin while there are blocks for the tokens that they have: none is kept free for later tokens"
 HIMSELF = """\
     go_on = []
     for each in running:
@@ -51,7 +55,100 @@ HIMSELF = """\
     targets=[
         BY_HAND,
         Passes(
-            "who goes on, begins and is refused, pass after pass until all have ended; never more blocks than there are"
+            "who goes on, begins and is refused, pass after pass until all have ended; never more blocks than "
+            "there are",
+            variants=[
+                (ROOM_FOR_ONE, "-(-tokens // size)", "-(-(tokens + 1) // size)"),
+                (
+                    ROOM_FOR_ONE,
+                    "-(-tokens // size)",
+                    "-(-(tokens + 1) // size)",
+                    "needed(each.longest) > blocks",
+                    "-(-each.longest // size) > blocks",
+                ),
+                (
+                    f"{ROOM_FOR_ONE}. Here it is so of requests that begin",
+                    "needed(each.tokens) > free",
+                    "needed(each.tokens + 1) > free",
+                ),
+                (
+                    f"{ROOM_FOR_ONE}. Here it is so of requests that begin",
+                    "needed(each.tokens)\n            begin",
+                    "needed(each.tokens + 1)\n            begin",
+                    "needed(each.tokens) > free",
+                    "needed(each.tokens + 1) > free",
+                ),
+                (
+                    f"{ROOM_FOR_ONE}. Here it is so of requests that go on",
+                    "needed(each.tokens) - each.held",
+                    "needed(each.tokens + 1) - each.held",
+                ),
+                (
+                    "`longest` is the most that a request can come to: it needs room for so many tokens, and no more",
+                    "needed(each.longest) > blocks",
+                    "needed(each.longest + 1) > blocks",
+                ),
+                (
+                    KEPT_FREE,
+                    "needed(each.tokens) > free",
+                    "needed(each.tokens) + len(go_on) > free",
+                ),
+                (
+                    KEPT_FREE,
+                    "needed(each.tokens) > free",
+                    "needed(each.tokens) + len(go_on) + len(begin) > free",
+                ),
+                ("A block that is not full counts, too: round up", "-(-tokens // size)", "tokens // size"),
+                (
+                    "Who would fit alone, if all others were gone, is not refused: compare with all blocks, not with "
+                    "the free ones",
+                    "needed(each.longest) > blocks",
+                    "needed(each.longest) > free",
+                ),
+                (
+                    "Who needs all blocks fits: refuse who needs more",
+                    "needed(each.longest) > blocks",
+                    "needed(each.longest) >= blocks",
+                ),
+                (
+                    "A request that is refused holds up no other: those behind it may begin",
+                    "                continue\n            if needed",
+                    "                break\n            if needed",
+                ),
+                (
+                    "Waiting requests begin while there are blocks, and not one in each pass",
+                    "            begin.append(each.name)\n",
+                    "            begin.append(each.name)\n            break\n",
+                ),
+                (
+                    "What a request takes that begins is no longer free for the next one",
+                    "            free -= needed(each.tokens)\n",
+                    "",
+                ),
+                (
+                    "Those that go on take their blocks first, and these are not free for others",
+                    "    free -= more\n",
+                    "",
+                ),
+                (
+                    "What running requests hold they need not take again: needed(tokens) - held",
+                    "needed(each.tokens) - each.held for",
+                    "needed(each.tokens) for",
+                ),
+                (
+                    "One may be too few to preempt: go on until there are blocks enough",
+                    WAY,
+                    WAY.replace("while (", "if (").replace(
+                        "free += go_on.pop().held\n", "free += go_on.pop().held\n        more = 0\n"
+                    ),
+                ),
+                (
+                    "What needs just as many blocks as are free fits",
+                    "needed(each.tokens) > free",
+                    "needed(each.tokens) >= free",
+                ),
+                ("What needs just as many blocks as are free fits", "in go_on)) > free", "in go_on)) >= max(free, 1)"),
+            ],
         ),
     ],
     mistakes=[

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tinydist.lab.author import Target, Wrong, alone
+from tinydist.lab.author import Varied, Wrong, alone
 
 MOST = 100  # passes
 
@@ -76,13 +76,13 @@ def listed(sequences):
     return " ".join(f"{each.name} ({each.tokens} of {each.longest} tokens)" for each in sequences) or "nobody"
 
 
-class Passes(Target):
+class Passes(Varied):
     """The decisions, up to the first that is another than the solution's."""
 
     name, decides = "passes", True
 
     def judge(self, exercise, trial, right):
-        mine, its = self.seen(trial), self.seen(right)
+        mine, its = trial.returned[0], right.returned[0]
         if mine != its:
             at = next(i for i, pair in enumerate(zip(mine, its)) if pair[0] != pair[1])
             state, *asked = its[at]
@@ -90,11 +90,20 @@ class Passes(Target):
             raise Wrong(f"in pass {at}, with {state}, {said(mine[at][1:])}, where it is right that {said(asked)}.{end}")
 
     def seen(self, trial):
-        return trial.returned[0] if trial.error is None else None
+        return dict(enumerate(trial.returned[0])) if trial.error is None else None
 
     def alike(self, mine, other, right):
-        at = next(i for i, pair in enumerate(zip(mine, right)) if pair[0] != pair[1])
-        return 2 if mine == other else int(mine[: at + 1] == other[: at + 1])
+        at = next(i for i, each in right.items() if mine.get(i) != each)
+        return 2 if mine == other else int(all(mine.get(i) == other.get(i) for i in range(at + 1)))
+
+    def enough(self, mine, agree, wrong):
+        return agree == wrong
+
+    def general(self, trial, right):
+        return ""
+
+    def known(self, exercise, trial, right):
+        return ""
 
 
 def said(decisions):

@@ -160,6 +160,9 @@ VARIANTS = [
 class OfVariants(Varied, Part):
     """Of the results, those under one name."""
 
+    def enough(self, mine, agree, wrong):
+        return super().enough(mine, agree, wrong) or (agree > 1 and agree > wrong / 2)  # lists: hardly by chance
+
 
 @exercise(
     title="Blocks that are shared until someone writes",

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
 
-from tinydist.lab.author import Flops, Memory, Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Flops, Memory, Own, Varied, alone, exercise, mistake
 
 SLACK = 3000  # bytes
 
@@ -34,6 +34,12 @@ def test_cases():
 
 
 IN_PARTS = ("    size = -(-len(targets)", "torch.cat(hidden_gradients), weight_gradient")  # all lines
+PARTS = "zip(hidden.split(size), targets.split(size))"
+OTHER_PARTS = "[each for each in zip(hidden.tensor_split(parts), targets.tensor_split(parts)) if len(each[1])]"
+ITS_SHARE = 'F.cross_entropy(some @ own.T, wanted, reduction="sum") / len(targets)'
+UNLIKE = (
+    "Parts have unlike numbers of rows, and in the mean all rows count alike: it is not the mean of the parts' means"
+)
 AT_ONCE = """\
     hidden, weight = hidden.detach().requires_grad_(), weight.detach().requires_grad_()
     loss = F.cross_entropy(hidden @ weight.T, targets)
@@ -48,9 +54,78 @@ AT_ONCE = """\
     test_cases=test_cases,
     targets=[
         Own("your own loop over parts", "build it yourself", ("tinydist.tensor_parallel",)),
-        Values(
+        Varied(
             "the mean loss and both gradients, in parts of equal and of unlike sizes",
             ["the loss", "the gradient of hidden", "the gradient of weight"],
+            variants=[
+                (
+                    UNLIKE,
+                    PARTS,
+                    OTHER_PARTS,
+                    ITS_SHARE,
+                    "F.cross_entropy(some @ own.T, wanted) / min(parts, len(targets))",
+                ),
+                (
+                    UNLIKE,
+                    ITS_SHARE,
+                    "F.cross_entropy(some @ own.T, wanted) / -(-len(targets) // size)",
+                ),
+                ("This is the sum of the means of parts", ITS_SHARE, "F.cross_entropy(some @ own.T, wanted)"),
+                (
+                    "This is the sum of the means of parts",
+                    PARTS,
+                    OTHER_PARTS,
+                    ITS_SHARE,
+                    "F.cross_entropy(some @ own.T, wanted)",
+                ),
+                (
+                    "The sum over all rows is divided by the number of parts, and not of rows",
+                    ITS_SHARE,
+                    'F.cross_entropy(some @ own.T, wanted, reduction="sum") / parts',
+                ),
+                (
+                    "The sum over all rows is divided by the rows of a part, and not by all",
+                    ITS_SHARE,
+                    'F.cross_entropy(some @ own.T, wanted, reduction="sum") / size',
+                ),
+                (
+                    "The loss is right, and the gradients are those of the sum over the rows: take those of the mean",
+                    ITS_SHARE,
+                    'F.cross_entropy(some @ own.T, wanted, reduction="sum")',
+                    "total += loss.detach()",
+                    "total += loss.detach() / len(targets)",
+                ),
+                (
+                    "The gradients are right, and the loss is the sum over the rows: their mean is asked for",
+                    "total += loss.detach()",
+                    "total += loss.detach() * len(targets)",
+                ),
+                (
+                    "This is the loss of the last part alone: what all parts add is added up",
+                    "total += loss.detach()",
+                    "total = loss.detach()",
+                ),
+                (
+                    "The loss is right, and the gradient of hidden is divided by the rows twice",
+                    "hidden_gradients.append(some.grad)",
+                    "hidden_gradients.append(some.grad / len(targets))",
+                ),
+                (
+                    "The gradient of hidden is that of the sum over the rows",
+                    "hidden_gradients.append(some.grad)",
+                    "hidden_gradients.append(some.grad * len(targets))",
+                ),
+                (
+                    "The gradient of the weight is divided by the number of parts: it is a sum over them",
+                    "weight_gradient += own.grad",
+                    "weight_gradient += own.grad / parts",
+                ),
+                (
+                    "The gradient of the weight is that of the sum over the rows",
+                    "weight_gradient += own.grad",
+                    "weight_gradient += own.grad * len(targets)",
+                ),
+            ],
         ),
         Flops("three products for each part: logits, and the two gradients; none is computed twice"),
         Memory(

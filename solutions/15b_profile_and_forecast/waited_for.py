@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Values, Wrong, alone, exercise, mistake
+from tinydist.lab.author import Varied, Wrong, alone, exercise, mistake
 
 
 def call(link, seconds, issued, waits_from=None):
@@ -63,6 +63,8 @@ def test_cases():
     yield of([[*often, once]], "a rank that is late often, and one that is late once, by more")
     last = [call("NVLink", 10, [100, 90, 160]), call("InfiniBand", 90, [300, 310, 300], [330, 390, 320])]
     yield of([last, [call("NVLink", 30, [100, 40, 90])], last[1:]], "three steps, each of which waits for another")
+    alone_there = call("NVLink", 50, [100, 110], [160, 110])
+    yield of([[alone_there, call("InfiniBand", 20, [300, 300])]], "a link for which the last rank alone waits")
     yield of([[call("NVLink", 9, [50, 50], [70, 80])]], "two ranks that wait for nothing")
     yield from map(drawn, range(2))
 
@@ -74,13 +76,89 @@ def program(answer, calls):
     return [f"rank {rank}, {link}" for rank, link in found]
 
 
+NOBODY = "Where nobody waits for a rank, or for a link, None stands in its place: waits of no seconds name nobody"
+
+
 @exercise(
     title="What does each step wait for?",
     minutes=10,
     difficulty=2,
     test_cases=test_cases,
     program=program,
-    targets=[Values("the rank and the link of each step, of 14 traces of 2 or 3 ranks")],
+    targets=[
+        Varied(
+            "the rank and the link of each step, of 15 traces of 2 or 3 ranks",
+            variants=[
+                (
+                    NOBODY,
+                    "if rank_waits > 0:",
+                    "rank_waits = max(0, rank_waits)\n                if True:",
+                    "if link_waits > 0:",
+                    "link_waits = max(0, link_waits)\n                if True:",
+                ),
+                (NOBODY, "if rank_waits > 0:", "rank_waits = max(0, rank_waits)\n                if True:"),
+                (NOBODY, "if link_waits > 0:", "link_waits = max(0, link_waits)\n                if True:"),
+                (
+                    f"{NOBODY}; and what is below 0 counts as nothing",
+                    "if rank_waits > 0:",
+                    "if True:",
+                    "if link_waits > 0:",
+                    "if True:",
+                ),
+                (
+                    "A rank that waits less than nothing counts as nothing: it does not make up for what others wait",
+                    "if rank_waits > 0:",
+                    "if True:",
+                ),
+                ("A rank that waits less than nothing for a link counts as nothing", "if link_waits > 0:", "if True:"),
+                (
+                    "The seconds of all ranks and calls are added up, and not the longest wait",
+                    'ranks.get(last["rank"], 0) + rank_waits',
+                    'max(ranks.get(last["rank"], 0), rank_waits)',
+                ),
+                (
+                    "The seconds of all ranks and calls of a link are added up, and not the longest wait",
+                    'links.get(each["link"], 0) + link_waits',
+                    'max(links.get(each["link"], 0), link_waits)',
+                ),
+                (
+                    "Each rank's seconds count, and not only those of the call's last rank",
+                    "if link_waits > 0:",
+                    "if link_waits > 0 and each is last:",
+                ),
+                (
+                    "The last rank does wait for the link, as the others do",
+                    "if link_waits > 0:",
+                    "if link_waits > 0 and each is not last:",
+                ),
+                (
+                    "How many calls a link has does not tell how long it is waited for: add up seconds",
+                    'links.get(each["link"], 0) + link_waits',
+                    'links.get(each["link"], 0) + 1',
+                ),
+                (
+                    "A call begins when its last rank has issued it, and not when its first one has",
+                    'max(together, key=lambda each: each["issued"])',
+                    'min(together, key=lambda each: each["issued"])',
+                ),
+                (
+                    "A call begins when its last rank has issued it, whenever ranks begin to wait",
+                    'begin, end = last["issued"], last["end"]',
+                    'begin, end = max(each["waits_from"] for each in together), last["end"]',
+                ),
+                (
+                    "These are the ones that are waited for least",
+                    "max(ranks, key=ranks.get, default=None), max(links, key=links.get, default=None)",
+                    "min(ranks, key=ranks.get, default=None), min(links, key=links.get, default=None)",
+                ),
+                (
+                    "Seconds are added up in each step anew",
+                    "ranks, links = {}, {}  # seconds for which they are waited",
+                    "ranks, links = (ranks, links) if found else ({}, {})",
+                ),
+            ],
+        )
+    ],
     mistakes=[
         mistake(
             "A call that is behind computation is waited for only from where the rank stops computing, its waits_from",

@@ -10,8 +10,9 @@ EDITS = [
     ("flops_per_token", "It lacks: 3 `layers` `width` `sequence`", "2 * 2 * sequence / 2", "2 * sequence / 2"),
     ("flops_per_token", "It has too much: 6 `width` `vocabulary`", "2 * width * vocabulary", "4 * width * vocabulary"),
     ("flops_per_token", "It is 2/3 times what is right", "3 * forward, 3 * forward", "2 * forward, 2 * forward"),
-    ("flops_per_token", "It stays the same if `experts` is changed", "width * experts if", "width * chosen if"),
+    ("flops_per_token", "if `experts` were as large as `chosen`", "width * experts if", "width * chosen if"),
     ("tokens_to_hide", "It stays the same if `gradient_bytes` is changed", "nbytes = gradient_bytes", "nbytes = 2"),
+    ("missing_seconds", "It has the wrong sign", "max(errors, key=abs)", "-max(errors, key=abs)"),
     ("tokens_to_hide", "if `latency` were 2 times as large", "buckets * latency", "buckets * latency * 2"),
     ("tokens_to_hide", "It is one less than is right", "math.ceil(seconds", "round(seconds"),
     ("fit_link", "times 2 (`ranks` - 1)/`ranks`", "steps = 2 * (ranks - 1)", "steps = ranks"),
@@ -23,8 +24,10 @@ EDITS = [
 
 
 @pytest.mark.parametrize("name, told, old, new", EDITS, ids=[f"{name}-{told[:30]}" for name, told, *_ in EDITS])
-def test_what_is_told_of_the_arguments(name, told, old, new):
+def test_what_is_told_of_the_arguments(name, told, old, new, monkeypatch):
     exercise = of_name(name)
+    for target in exercise.targets:
+        monkeypatch.setattr(target, "variants", [], raising=False)
     assert told in str(judge(exercise.variant(mistake("", old, new)), exercise).wrong)
 
 

@@ -1,5 +1,7 @@
 """Valid calls of ``tinydist.attention``."""
 
+from random import Random
+
 import torch
 from nonsense.calls import Call
 
@@ -15,6 +17,7 @@ from tinydist.attention import (
     LatentCache,
     WindowKVCache,
     Yarn,
+    sparse_layouts,
 )
 
 B, H, G, T, S, D = 1, 4, 2, 3, 5, 4
@@ -180,5 +183,32 @@ CALLS = {
     "generate_without_cache": written(attention.generate_without_cache),
     "rotate": signed(attention.rotate, lambda: dict(x=torch.ones(1, 2, 3, 4), positions=torch.arange(3), base=100.0)),
     "safe_softmax": signed(attention.safe_softmax, lambda: dict(scores=torch.ones(2, 3))),
+}
+
+
+def drawn():
+    return dict(random=1, rng=Random(0))
+
+
+CALLS |= {
+    "block_sparse_attention": signed(
+        attention.block_sparse_attention,
+        lambda: dict(tensors(), layout=torch.ones(2, 3, dtype=torch.bool), block=2, causal=True, scale=0.5),
+    ),
+    "sparse_layouts.window": Call(sparse_layouts.window, lambda: dict(n=5, width=3, causal=True)),
+    "sparse_layouts.dilated": Call(sparse_layouts.dilated, lambda: dict(n=5, width=3, step=2, causal=True)),
+    "sparse_layouts.strided": Call(sparse_layouts.strided, lambda: dict(n=5, stride=3, causal=True)),
+    "sparse_layouts.fixed": Call(
+        sparse_layouts.fixed, lambda: dict(n=5, local=4, summary=1, pattern=1, causal=True, horizontal=True)
+    ),
+    "sparse_layouts.variable": Call(
+        sparse_layouts.variable,
+        lambda: dict(drawn(), n=5, windows=[2, 1], globals=[0], causal=True, horizontal=True),
+    ),
+    "sparse_layouts.longformer": Call(sparse_layouts.longformer, lambda: dict(n=5, width=3, globals=[0], causal=True)),
+    "sparse_layouts.bigbird": Call(sparse_layouts.bigbird, lambda: dict(drawn(), n=5, width=3, globals=1, causal=True)),
+    "sparse_layouts.hops": Call(
+        lambda layout: sparse_layouts.hops(layout).nan_to_num(posinf=0), lambda: dict(layout=sparse_layouts.window(4))
+    ),
 }
 REASONS = {"PUBLISHED": "data", "WINDOWED": "data"}

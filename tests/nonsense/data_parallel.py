@@ -47,15 +47,15 @@ def joined(ddp):
         ddp(torch.ones(2, 2)).sum().backward()
 
 
-def hooked(flat, share, group):
-    hooks.all_reduce(flat, share, group)()
-    return flat
+def hooked(bucket, share, group):
+    hooks.all_reduce(bucket, share, group)()
+    return bucket.flat
 
 
 def compressed(dtype):
-    flat = torch.ones(3)
-    hooks.compressed(dtype)(flat, 0.5)()
-    return flat
+    bucket = Bucket(parameters())
+    hooks.compressed(dtype)(bucket, 0.5)()
+    return bucket.flat
 
 
 CALLS = {
@@ -91,7 +91,7 @@ CALLS = {
     "average_each": on_ranks(data_parallel.average_each, lambda: dict(parameters=parameters(), group=None)),
     "average_flat": on_ranks(data_parallel.average_flat, lambda: dict(parameters=parameters(), group=None)),
     "join": on_ranks(joined, lambda: dict(ddp=DDP(model()))),
-    "hooks.all_reduce": on_ranks(hooked, lambda: dict(flat=torch.ones(3), share=0.5, group=None)),
+    "hooks.all_reduce": on_ranks(hooked, lambda: dict(bucket=Bucket(parameters()), share=0.5, group=None)),
     "hooks.compressed": on_ranks(compressed, lambda: dict(dtype=torch.bfloat16)),
 }
 REASONS = {}

@@ -60,7 +60,7 @@ def run(config, model, plan, cluster=None):
 
 def held(found, plan, rank):
     """Bytes at the peak of the second step, of the first rank of a stage."""
-    return found.memory[rank * plan.dp * plan.tp].peak_between("step 1", "over")
+    return found.memory[rank * plan.ranks // plan.pp].peak_between("step 1", "over")
 
 
 SMALL = GPTConfig(vocab_size=2048, context=128, layers=2, heads=4, dim=256)

@@ -5,15 +5,26 @@ from planner.fake_runs import model_of, planned, program_of, run
 
 from tinydist.hardware import TILES, find_cluster
 from tinydist.model import GPTConfig
+from tinydist.plan import CONTEXT
 from tinydist.planner import Clock, step_time
 
 NODE = find_cluster("A100 node").at(matmul=0.87, memory=0.87, wire=0.78)
 PLAIN = GPTConfig(vocab_size=8192, context=1024, layers=2, heads=16, dim=2048)
 DROPPED = GPTConfig(vocab_size=8192, context=1024, layers=2, heads=16, dim=2048, dropout=0.1)
 DEEP = GPTConfig(vocab_size=8192, context=1024, layers=4, heads=16, dim=2048)
-FEW = [(PLAIN, 4, dict()), (PLAIN, 4, dict(dp=4, zero=3)), (PLAIN, 4, dict(dp=4, zero=1, overlap_param_gather=True))]
+LONG = GPTConfig(vocab_size=8192, context=8192, layers=2, heads=16, dim=2048)
+FEW = [
+    (LONG, 1, dict(cp=4, zero=1)),
+    (LONG, 1, dict(cp=4, zero=1, context="gather")),
+    (PLAIN, 4, dict()),
+    (PLAIN, 4, dict(dp=4, zero=3)),
+    (PLAIN, 4, dict(dp=4, zero=1, overlap_param_gather=True)),
+]
 MANY = [
     (PLAIN, 4, dict(microbatches=2)),
+    *[(LONG, 1, dict(cp=cp, zero=zero, context=kind)) for cp, zero in ((2, 0), (4, 3)) for kind in CONTEXT],
+    (LONG, 1, dict(cp=2, dp=2, tp=2, zero=3, sequence_parallel="save")),
+    (LONG, 1, dict(cp=4, zero=2, recompute="full")),
     (DROPPED, 4, dict(recompute="full")),
     (DROPPED, 4, dict(recompute="selective")),
     (PLAIN, 4, dict(tp=2)),

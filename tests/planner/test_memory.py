@@ -9,14 +9,22 @@ from planner.fake_runs import DROPPED, LLAMA, SMALL, held, model_of, planned, pr
 from tinydist.attention import DecoderConfig
 from tinydist.hardware import find_cluster
 from tinydist.model import GPTConfig
+from tinydist.plan import CONTEXT
 from tinydist.planner import Plan, Program, evaluate, find_model, memory
 
+LONG = replace(SMALL, context=1024)
 FEW = [  # a configuration and its tokens, sequences of a microbatch, choices
     ((SMALL, 128), 8, dict(microbatches=2)),
     ((DROPPED, 128), 8, dict(recompute="selective", dp=2, zero=1)),
     ((DROPPED, 128), 2, dict(dp=4, zero=2, microbatches=2)),
     ((SMALL, 128), 8, dict(tp=2, dp=2, zero=3, sequence_parallel="regather")),
     ((LLAMA, 256), 4, dict(dp=2, zero=3)),
+    *[((LONG, 1024), 2, dict(cp=4, zero=1, context=context)) for context in CONTEXT],
+    ((LONG, 1024), 4, dict(cp=2, dp=2, zero=2, microbatches=2, recompute="full")),
+    ((LONG, 1024), 4, dict(cp=8, zero=3, recompute="selective")),
+    ((LONG, 1024), 4, dict(cp=2, tp=2, sequence_parallel="regather", context="ulysses")),
+    ((LLAMA, 1024), 4, dict(cp=2, dp=2, zero=3, context="gather")),
+    ((LLAMA, 1024), 4, dict(cp=4, recompute="full")),
 ]
 MODELS = [  # GPTs, and Llamas of the width of 7B, and of 8B with its vocabulary and heads; with fewer layers
     (GPTConfig(vocab_size=50304, context=1024, layers=6, heads=16, dim=2048), 1024),

@@ -11,6 +11,7 @@ from tinydist.planner import (
     FSDP,
     MEGATRON_LM,
     PROGRAMS,
+    TINYDIST,
     TORCHTITAN,
     Plan,
     evaluate,
@@ -53,6 +54,25 @@ def test_megatron_lm_gathers_parameters_in_forward_if_the_plan_does():
 def test_the_ends_of_a_model_count_as_layers_where_it_is_not_divisible_otherwise():
     text = MEGATRON_LM.options(Plan(pp=16), find_model("Llama 3 405B"))  # 126 layers
     assert has(text, "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
+
+
+def test_flags_of_context_parallelism():
+    plan, cut = Plan(dp=2, cp=4, precision="bf16", zero=3), "--parallelism.context_parallel_degree 4"
+    assert has(
+        MEGATRON_LM.options(plan, LLAMA), "--context-parallel-size 4 --cp-comm-type p2p", "--global-batch-size 2"
+    )
+    plan = replace(plan, context="gather")
+    assert has(MEGATRON_LM.options(plan, LLAMA), "--cp-comm-type all_gather") and has(
+        TORCHTITAN.options(plan, LLAMA), cut, "--parallelism.data_parallel_shard_degree 2"
+    )
+    plan = replace(plan, context="ulysses")
+    assert has(MEGATRON_LM.options(plan, LLAMA), "--cp-comm-type a2a")
+    assert '"sequence_parallel_size": 4' in DEEPSPEED.options(plan, LLAMA)
+    assert has(TINYDIST.options(plan, LLAMA), "--mesh dp=2,cp=4", "--context-parallel ulysses")
+    with pytest.raises(ValueError, match="torchtitan cannot run context='ulysses': choose gather"):
+        TORCHTITAN.options(plan, LLAMA)
+    with pytest.raises(ValueError, match="FSDP cannot run context='ulysses': choose cp = 1"):
+        FSDP.options(plan, LLAMA)
 
 
 def test_keys_of_ds_config():

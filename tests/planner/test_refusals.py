@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from tinydist.hardware import find_cluster
-from tinydist.plan import LOOPED, RECOMPUTE, RULES, SCHEDULES, SEQUENCE_PARALLEL
+from tinydist.plan import CONTEXT, LOOPED, RECOMPUTE, RULES, SCHEDULES, SEQUENCE_PARALLEL
 from tinydist.planner import (
     DEEPSPEED,
     FSDP,
@@ -214,6 +214,7 @@ def any_plan(draw):
     how |= dict(zero=draw.choice(range(4)), recompute=draw.choice(RECOMPUTE), overlap_comm=draw.random() < 0.8)
     how |= dict(microbatches=draw.choice([1, 2, 3, 8, 10**6]), microbatch=draw.choice([1, 2, 3, 1000]))
     how |= dict(precision="bf16" if tame else draw.choice(["bf16", "fp16", "fp32"]))
+    how |= dict(cp=draw.choice(degrees), context=draw.choice(CONTEXT)) if draw.random() < 0.1 else {}
     if how["tp"] > 1 or not tame:
         how |= dict(sequence_parallel=draw.choice([None, *SEQUENCE_PARALLEL]))
     if how["pp"] > 1 or not tame:

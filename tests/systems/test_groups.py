@@ -56,8 +56,8 @@ def test_megatrons_groups_are_those_of_torchs_mesh(generator, third):
 def test_megatrons_groups_are_those_of_a_plan(generator):
     """In Megatron's own order, tp-cp-ep-dp-pp, all groups of all ranks."""
     for sizes, _ in worlds("cp", seed=0):
-        plan = Plan(pp=sizes["pp"], dp=sizes["dp"], tp=sizes["tp"])
-        theirs = generator(tp=plan.tp, ep=1, dp=plan.dp, pp=plan.pp, cp=1, order="tp-cp-ep-dp-pp")
-        for token, axis in {"tp": "tp", "dp": "replicate", "pp": "pp"}.items():
+        plan = Plan(**{axis: sizes[axis] for axis in ("pp", "dp", "cp", "tp")})
+        theirs = generator(tp=plan.tp, ep=1, dp=plan.dp, pp=plan.pp, cp=plan.cp, order="tp-cp-ep-dp-pp")
+        for token, axis in {"tp": "tp", "cp": "cp", "dp": "replicate", "pp": "pp"}.items():
             ours = {tuple(members(plan, axis, rank)) for rank in range(plan.ranks)}
             assert ours == set(map(tuple, theirs.get_ranks(token)))

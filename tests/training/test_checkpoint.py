@@ -47,10 +47,11 @@ def plans(draw, tp):
     tp = draw(some.sampled_from(tp))
     pp = draw(some.sampled_from([p for p in (1, 2, 3, 4) if p * tp <= 8]))
     dp = draw(some.sampled_from([d for d in (1, 2, 3, 4, 8) if d * pp * tp <= 8]))
+    cp = draw(some.sampled_from([c for c in (1, 2, 3) if c * dp * pp * tp <= 8]))
     zero = draw(some.integers(0, 3))
     replicate = draw(some.sampled_from([r for r in (1, 2, 3, 4) if dp % r == 0])) if zero else None
     how = {"schedule": "interleaved", "chunks": 2} if pp == 2 and draw(some.booleans()) else {}
-    return Plan(pp, dp, tp, zero, replicate, microbatches=pp, **how)
+    return Plan(pp, dp, tp, zero, replicate, cp=cp, microbatches=pp, **how)
 
 
 MODELS = [(gpt, (1, 2, 3)), (decoder, (1, 2, 4)), (half_frozen, (1, 2, 3))]
@@ -105,10 +106,14 @@ def test_on_the_same_mesh_to_the_same_losses_to_the_last_bit(plan, tmp_path):
     assert again == [found[2:] for found in begun] and len(again[0]) == 1
 
 
-def test_on_another_mesh_to_the_same_losses(tmp_path):
-    begun = launched(goes_on, 2, PLANS[2], tmp_path, (1, 3), True)[0]
-    found = launched(goes_on, 8, PLANS[0], tmp_path, (1, 3))
-    torch.testing.assert_close(found, [begun[1:]] * 8, rtol=0, atol=1e-5)
+RING, SHARDED = Plan(dp=2, cp=2), Plan(pp=2, cp=2, context="gather", zero=3, microbatches=2)
+
+
+@pytest.mark.parametrize("a, b", [(PLANS[2], PLANS[0]), (PLANS[0], RING), (RING, SHARDED), (SHARDED, PLANS[2])])
+def test_on_another_mesh_to_the_same_losses(tmp_path, a, b):
+    begun = launched(goes_on, a.ranks, a, tmp_path, (1, 3), True)[0]
+    found = launched(goes_on, b.ranks, b, tmp_path, (1, 3))
+    torch.testing.assert_close(found, [begun[1:]] * b.ranks, rtol=0, atol=1e-5)
 
 
 def test_on_another_mesh_random_numbers_are_new(tmp_path):

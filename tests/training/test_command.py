@@ -48,8 +48,10 @@ def test_it_says_how_it_goes(capsys):
 
 GATHERED = "dp=2,pp=2 --zero 1 --overlap-param-gather"
 
+CONTEXT = ["dp=2,cp=2", "cp=2,tp=2 --context-parallel gather --zero 2", "cp=2 --context-parallel ulysses"]
 
-@pytest.mark.parametrize("mesh", ["dp=2,pp=2,tp=2", "dp=4 --zero 3", "pp=2 --microbatches 2", GATHERED])
+
+@pytest.mark.parametrize("mesh", ["dp=2,pp=2,tp=2", "dp=4 --zero 3", "pp=2 --microbatches 2", GATHERED, *CONTEXT])
 def test_every_mesh_has_the_losses_of_one_process(tmp_path, in_one_process, mesh):
     assert train(f"{TINY} --mesh {mesh} --history {tmp_path}/history") == 0
     assert losses(tmp_path / "history") == pytest.approx(in_one_process, abs=1e-5)
@@ -115,7 +117,7 @@ def test_a_text_and_its_tokens_train_alike(tmp_path):
 REFUSED = {
     "--batch many": "train: argument --batch: invalid int value: 'many'",
     "--depth 3": "train: unrecognized arguments: --depth 3",
-    "--mesh dp:2": "Plan: a mesh has the form dp=2,pp=2,tp=2 with axes pp, dp, tp, replicate, got 'dp:2'",
+    "--mesh dp:2": "Plan: a mesh has the form dp=2,pp=2,tp=2 with axes pp, dp, cp, tp, replicate, got 'dp:2'",
     "--mesh dp=3": "Plan: batch (16) must be divisible by dp (3) x microbatches (1)",
     "--mesh tp=3": "train: heads (4) must be divisible by tp (3)",
     "--mesh tp=2 --sequence-parallel save --model context=63": "train: the sequence length (63) must be divisible",

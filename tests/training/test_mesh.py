@@ -7,7 +7,13 @@ import tinydist
 from tinydist.training import AXES, Plan, make_mesh, members, place_of
 from tinydist.training.mesh import place_in
 
-PLANS = [Plan(2, 2, 2, zero=1), Plan(3, 2, 2), Plan(2, 4, 1, zero=3, replicate=2), Plan(1, 3, 2, zero=2)]
+PLANS = [
+    Plan(2, 2, 2, zero=1),
+    Plan(3, 2, 2),
+    Plan(2, 4, 1, zero=3, replicate=2),
+    Plan(1, 3, 2, zero=2),
+    Plan(2, 2, cp=2),
+]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
@@ -22,8 +28,8 @@ def test_the_arithmetic_is_that_of_torchs_mesh(plan):
 
 def test_tp_is_fastest_and_pp_slowest():
     plan = Plan(2, 4, 2, zero=1, replicate=2)
-    assert [members(plan, axis) for axis in AXES] == [[0, 8], [0, 4], [0, 2], [0, 1]]
-    assert place_of(plan, 11) == (1, 0, 1, 1)
+    assert [members(plan, axis) for axis in AXES] == [[0, 8], [0, 4], [0, 2], [0], [0, 1]]
+    assert place_of(plan, 11) == (1, 0, 1, 0, 1)
 
 
 def test_a_rank_that_is_not_there():

@@ -1,5 +1,6 @@
 """Other models, other meshes: the curve of one process, the model's names, its groups of parameters."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -59,6 +60,21 @@ def grouped():
 )
 def test_grouped_heads(plan):
     assert_equals_one_process(plan, grouped)
+
+
+@pytest.mark.parametrize("context", ["ring", "gather", "ulysses"])
+@pytest.mark.parametrize(
+    "make, plan",
+    [
+        (model, Plan(2, 1, 2, cp=2, zero=1, sequence_parallel="save", max_norm=MAX_NORM)),
+        (model, Plan(dp=2, cp=4, zero=3, microbatches=2, recompute="selective", max_norm=MAX_NORM)),
+        (grouped, Plan(dp=2, cp=2, recompute="full", max_norm=MAX_NORM)),
+    ],
+)
+def test_context_ranks_have_the_losses_of_one_process(make, plan, context):
+    """No sum of the model has more terms than there are words: 256 roundings to float32."""
+    plan = replace(plan, context=context)
+    assert max(distance(on_ranks(plan, make), alone(make))) <= 256 * 2**-24
 
 
 @pytest.mark.parametrize("zero, reduce_each", [(0, True), (1, True), (2, False), (3, False)])

@@ -1,5 +1,7 @@
 """Bytes that each rank sends in a step, axis by axis: those of the formulas. And what another placement costs."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
@@ -11,6 +13,8 @@ from tinydist.training import AXES, Plan, parallelize, place_of
 from tinydist.training.mesh import shape_of
 
 V, D, T, L = 256, 16, 24, 2  # of trained.model
+# Times a rank's x, in a layer, to each other rank: K, V forward, backward, their gradients; eight exchanges of 1/cp
+CONTEXT = {"ring": 6, "gather": 6, "ulysses": 8}
 FP32 = 4  # bytes
 
 
@@ -42,18 +46,25 @@ def numbers(plan, stage):
     return blocks + tables + first * T * D + last * 2 * D
 
 
+def sent(plan):
+    """Of each rank, in all. (An all-reduce of two numbers over the world is not counted.)"""
+    traffic = tinydist.launch(a_step, plan.ranks, plan).between("step").traffic
+    return [sum(row) - 2 * FP32 * 2 * (plan.ranks - 1) / plan.ranks for row in traffic]
+
+
 def ring(ranks, rounds=1):
     return rounds * (ranks - 1) / ranks
 
 
 def expected(plan, stage):
-    pp, t, s, d, M = plan.pp, plan.tp, plan.shard, plan.replicas, plan.microbatches
+    pp, t, s, d, M = plan.pp, plan.tp, plan.shards, plan.copies, plan.microbatches
     first, last, N = stage == 0, stage == pp - 1, numbers(plan, stage)
     reductions = M if plan.zero >= 2 else 1
     gathers = 2 * M if plan.zero == 3 else 1
-    tokens = ROWS / plan.dp / M * T
+    tokens = ROWS / plan.dp / M * T / plan.cp
     whole = tokens * D * FP32  # what passes between layers, of a microbatch
     sums = 4 * L // pp + first + last  # all-reduces: four in a block, one behind the table, one before the head
+    exchanged = CONTEXT[plan.context] / (plan.cp if plan.context == "ulysses" else 1)
     copies, cut = 0, t if plan.sequence_parallel else 1
     if cut > 1:  # a gather and a scatter for each; the table's sum is dealt out, and its gradient gathered
         copies = 2 * FP32 * (6 * D * L // pp + last * 2 * D) + first * whole
@@ -61,6 +72,7 @@ def expected(plan, stage):
     return {
         "pp": M * between * whole / cut + (pp > 1) * (first + last) * FP32 * V * D / t / s,
         "replicate": ring(d, 2) * FP32 * N / s * reductions,
+        "cp": M * L // pp * exchanged * tokens * D / t * FP32 * (plan.cp - 1),
         "shard": ring(s) * FP32 * N * (reductions + gathers),
         "tp": M * (ring(t) * (2 * sums * whole + copies) + ring(t, 2) * last * 3 * FP32 * tokens),
     }
@@ -82,6 +94,18 @@ def test_each_axis_sends_what_the_formula_says(plan):
     """ZeRO 0 and 1 reduce once a step, 2 and 3 in every microbatch; 3 gathers twice in each."""
     for rank, found in enumerate(by_axis(plan)):
         assert found == pytest.approx(expected(plan, place_of(plan, rank).pp)), rank
+
+
+@pytest.mark.parametrize("context", CONTEXT)
+@pytest.mark.parametrize(
+    "plan",
+    [Plan(cp=2), Plan(dp=2, cp=2, zero=3, microbatches=2), Plan(2, 1, 2, zero=1, cp=2)],
+    ids=str,
+)
+def test_context_ranks_send_keys_and_values_and_share_states(plan, context):
+    plan = replace(plan, context=context)
+    for rank, found in enumerate(sent(plan)):
+        assert found == pytest.approx(sum(expected(plan, place_of(plan, rank).pp).values())), rank
 
 
 def test_reduced_once_a_step_or_in_every_microbatch_as_the_plan_says():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from torch.distributed.device_mesh import init_device_mesh
 
-AXES = ("pp", "replicate", "shard", "tp")
+from tinydist.training import AXES
 
 
 class ToyEngine:
@@ -13,7 +13,7 @@ class ToyEngine:
         self.plan = SimpleNamespace(
             pp=pp, dp=dp, tp=tp, stages=pp, ranks=pp * dp * tp, shard=dp // replicate, precision="fp32"
         )
-        self.mesh = init_device_mesh("cpu", (pp, replicate, dp // replicate, tp), mesh_dim_names=AXES)
+        self.mesh = init_device_mesh("cpu", (pp, replicate, dp // replicate, 1, tp), mesh_dim_names=AXES)
         self.stages = {self.mesh.get_local_rank("pp"): None}
         self.steps, self.nan_at, self.skipped = 0, nan_at, skipped
         self.rows, self.rates, self.evaluated = [], [], []

@@ -10,7 +10,7 @@ import tinydist
 from tinydist.model import GPT, GPTConfig, batch
 from tinydist.precision import MasterWeights
 from tinydist.training import parallelize
-from tinydist.training.mesh import place_in
+from tinydist.training.mesh import data_rank, place_in
 
 STEPS, ROWS, MAX_NORM = 3, 48, 1.0  # rows divide by 1, 2, 3, 4, 6 and 8, and then by 2 microbatches
 ADAM = {"lr": 1e-2, "weight_decay": 0.1}
@@ -59,8 +59,8 @@ def alone(make=model, dtype=torch.float32, steps=STEPS):
 
 def rows_of(engine, tensors):
     """Of a global batch, those of this data rank."""
-    _, replicate, shard, _ = place_in(engine.mesh)
-    return [tensor.chunk(engine.plan.dp)[replicate * engine.plan.shard + shard] for tensor in tensors]
+    rank = data_rank(engine.plan, place_in(engine.mesh))
+    return [tensor.chunk(engine.plan.dp)[rank] for tensor in tensors]
 
 
 def made(plan, make=model, mesh=None):

@@ -14,8 +14,11 @@
     flash.py            flash attention, forward and backward: exact, tile by tile, in O(N) memory; and torch's own
     flash_decoding.py   one query, many keys: split across SMs, then merged (split-KV)
     packed.py           variable-length sequences packed without padding (varlen, cu_seqlens)
+    sparse_layouts.py   block-sparse layouts: windows, global blocks, strided, random; hops of information
+    sparse.py           attention over the blocks that a layout has
     hbm.py              HBM traffic of naive attention, FlashAttention and FlashAttention-2
     flash_triton.py     flash attention as a Triton kernel; needs Triton, and is imported by its name alone
+    sparse_triton.py    block-sparse attention as a Triton kernel, imported by its name alone as well
     kernels/            optimized Triton kernels, forward and backward
 
 In reading order. Torch's ``scaled_dot_product_attention`` and ``nn.MultiheadAttention`` are the references.
@@ -32,6 +35,7 @@ from .mask import AttentionMask
 from .naive import attention, safe_softmax
 from .packed import packed_attention, packed_flash_attention
 from .rotary import Yarn, rotate
+from .sparse import block_sparse_attention
 from .window_cache import WINDOWED, WindowKVCache, bytes_per_sequence
 
 __all__ = [
@@ -48,6 +52,7 @@ __all__ = [
     "WindowKVCache",
     "Yarn",
     "attention",
+    "block_sparse_attention",
     "bytes_per_sequence",
     "bytes_per_token",
     "flash_attention",

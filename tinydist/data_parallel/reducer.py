@@ -79,7 +79,7 @@ class Reducer:
             self.bucket_of[parameter].take(parameter)
         while self.started < len(self.buckets) and not self.buckets[self.started].missing:
             with region(f"bucket {self.started}"):
-                self.handles.append(self.hook(self.buckets[self.started].flat, self.share, self.group))
+                self.handles.append(self.hook(self.buckets[self.started], self.share, self.group))
             self.started += 1
 
     def _finalize_backward(self):

@@ -113,10 +113,8 @@ class Bytes(Target):
         enough = " and ".join(sorted(its - {"message"}))
         return f"you call {' and '.join(sorted(mine - its))}, where {enough} is enough. "
 
-    def seen(self, trial):
+    def shown(self, trial):
         """By rank; or a list of one number, of all ranks."""
-        if trial.error is not None:
-            return None
         by_rank = [round(sum(row), 3) for row in trial.run.traffic]
         return [sum(by_rank)] if self.all_of(trial.case) else by_rank
 
@@ -143,9 +141,7 @@ class Messages(Target):
         super().__init__(holds)
         self.most, self.empty = most, empty
 
-    def seen(self, trial):
-        if trial.error is not None:
-            return None
+    def shown(self, trial):
         return Counter(each.ranks for each in messages(trial.run) if each.nbytes or self.empty)
 
     def judge(self, exercise, trial, right):
@@ -205,9 +201,7 @@ class Collectives(Target):
         super().__init__(holds)
         self.things, self.advice, self.name, self.first, self.together = things, advice, name, first, together
 
-    def seen(self, trial):
-        if trial.error is not None:
-            return None
+    def shown(self, trial):
         return [self.of_rank(trial, rank) for rank in range(trial.case.ranks)]
 
     def general(self, trial, right):

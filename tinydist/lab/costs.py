@@ -53,9 +53,7 @@ class Memory(Target):
         heaviest = max(peaks, key=peaks.get)
         return heaviest if peaks[heaviest] >= LARGE and not self.of else None
 
-    def seen(self, trial):
-        if trial.error is not None:
-            return None
+    def shown(self, trial):
         if self.of:
             return self.of(trial)
         return [memory.peak - given for memory, given in zip(trial.run.memory, trial.given, strict=True)]
@@ -78,10 +76,8 @@ class Flops(Target):
         super().__init__(holds)
         self.least, self.name = least, name
 
-    def seen(self, trial):
+    def shown(self, trial):
         """By rank, of each matmul."""
-        if trial.error is not None:
-            return None
         return [
             [entry.flops for entry in program if isinstance(entry, Operator) and entry.flops]
             for program in trial.run.record.programs
@@ -113,9 +109,7 @@ class Seconds(Target):
         super().__init__(holds)
         self.advice, self.room, self.clusters, self.measured = advice, room, clusters, not all
 
-    def seen(self, trial):
-        if trial.error is not None:
-            return None
+    def shown(self, trial):
         return [trial.run.on(cluster).seconds for cluster in self.clusters(trial.case)]
 
     def alike(self, mine, other, right):

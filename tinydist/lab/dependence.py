@@ -7,12 +7,16 @@ The answer runs with one argument after another scaled; so does the reference.
 import inspect
 from contextlib import suppress
 from fractions import Fraction
+from functools import cached_property
+from itertools import chain
 from math import isclose, isfinite
 
-from .differences import close
+from .differences import same
+from .errors import listed
 from .leaves import leaves
 
 WHOLE, FEW, FAR = ((2, 4), (1 / 2, 1 / 4)), ((1.01, 1.03), (1 / 2, 1 / 4)), (64, 1 / 64)  # scales
+POWERS = {0: "", 1: "", -1: "", 2: "²", -2: "²", 3: "³"}
 FORMS = {  # of a whole number of things, such as ranks
     "({0} - 1)/{0}": lambda n: (n - 1) / n,
     "{0}/({0} - 1)": lambda n: n / (n - 1),
@@ -31,33 +35,32 @@ IF = {  # what an argument may have been taken for
 
 
 class Worlds:
-    """``path``: of the number that is wrong, among the leaves that a run returns; None, where all are words."""
+    """``path``: of the number that is wrong, among the leaves that a run returns; None, where all are words. A pair is
+    that number, as the answer has it and as it is right."""
 
     def __init__(self, exercise, trial, path, results):
         self.exercise, self.trial, self.path, self.results = exercise, trial, path, results
         self.given, self.mine = trial.case.arguments(0), leaves(trial.returned[0], results)
-        of = exercise.program if len(inspect.signature(exercise.program).parameters) > 2 else exercise.reference
-        names = [f"`{name}`" for name in inspect.signature(of).parameters]
-        self.names = names[-len(self.given) :]
+        called = [inspect.signature(each).parameters for each in (exercise.program, exercise.reference)]
+        self.names = [f"`{name}`" for name in called[len(called[0]) <= 2]][-len(self.given) :]
         self.here = self.pair(self.given)
         self.whole = self.here and all(type(each) is int for each in self.here)
-        self.found = {}  # name -> [(scales, pairs)]
+        self.worlds = {}  # argument -> [(scales, a pair for each)]
         for place, name in enumerate(self.names) if self.here else ():
             scales = WHOLE if self.whole or whole(self.given[place]) else FEW
             runs = [(each, [self.pair(self.scaled(place, by)) for by in each]) for each in scales]
-            self.found[name] = [(each, pairs) for each, pairs in runs if all(pairs)]
-        self.found = {name: found for name, found in self.found.items() if found}
-        self.pairs = [self.here, *(pair for found in self.found.values() for pair in found[0][1])]
+            runs = [(each, pairs) for each, pairs in runs if all(pairs)]
+            if runs:
+                self.worlds[name] = runs
+        self.beside = {name: runs[0][1] for name, runs in self.worlds.items()}  # argument -> the first pairs
+        self.pairs = [self.here, *chain(*self.beside.values())]
 
     def scaled(self, place, by):
         new = scaled(self.given[place], by)
-        return None if new is None or new == self.given[place] else self.with_(self.given, place, new)
-
-    def with_(self, given, place, new):
-        return (*given[:place], new, *given[place + 1 :])
+        return None if new is None or new == self.given[place] else replaced(self.given, place, new)
 
     def pair(self, arguments):
-        """What the answer makes of them, and what is right; None, where one of them is no number."""
+        """None, where one of them is no number."""
         its = self.right(arguments) if arguments and self.path is not None else None
         mine = self.answer(arguments) if its else None
         both = tuple(each.get(self.path) for each in (mine or {}, its or {}))
@@ -73,7 +76,7 @@ class Worlds:
 
     def reason(self):
         looks = (self.times, self.lacks, self.one_off, self.idle, self.as_if, self.follows)
-        return next(filter(None, (look() for look in (looks if self.found else looks[4:5]))), "")
+        return next(filter(None, (look() for look in (looks if self.worlds else looks[4:5]))), "")
 
     def times(self):
         """It is the right number times something."""
@@ -83,123 +86,138 @@ class Worlds:
             return ""  # chosen among them, not computed
         many = Fraction(self.here[0] / self.here[1]).limit_denominator(9)
         many = many or Fraction(1, round(self.here[1] / self.here[0]))
+        if many == -1 and all(near(mine, -its) for mine, its in self.pairs):
+            return "It has the wrong sign"
         if many != 1 and all(near(mine, its * many, self.whole * (1 + float(many))) for mine, its in self.pairs):
             wrong = "is it in another unit?" if many > 999 or many < 1e-3 else "a constant in it is wrong"
             shown = f"{many.numerator:,}" + f"/{many.denominator:,}" * (many.denominator > 1)
             return f"It is {shown} times what is right, whatever the arguments are: {wrong}"
-        found = self.product(lambda mine, its: mine / its, 2 / min(self.here) if self.whole else 0)
-        return f"It is what is right times {found[0] or ''}{found[1]}" if found and found[0] is not None else ""
+        known, text = self.product(lambda mine, its: mine / its, 2 / min(self.here) if self.whole else 0)
+        return f"It is what is right times {text}" if known else ""
 
     def lacks(self):
         """What it has too much, or too little, is a product of arguments."""
         off = [mine - its for mine, its in self.pairs]
         if max(map(abs, off)) <= 1 * self.whole or abs(off[0]) < 1e-7 * max(map(abs, self.here)):
             return ""
-        found, more = self.product(lambda mine, its: mine - its), off[0] > 0
-        if found and found[0] is not None:
-            return f"It {'has too much' if more else 'lacks'}: {found[0]}{found[1]}"
-        return f"What it {'has too much' if more else 'lacks'} grows as {found[1]}" if found else ""
+        known, text = self.product(lambda mine, its: mine - its)
+        how = "has too much" if off[0] > 0 else "lacks"
+        return f"It {how}: {text}" if known else f"What it {how} grows as {text}" if text else ""
 
     def product(self, of, within=0):
-        """(factor, text) of numbers that grow as a product of arguments does. The factor is None if it is odd."""
-        above, below, first = [], [], of(*self.here)
-        left = abs(first)
-        for place, name in enumerate(self.names):
-            old, words = self.given[place], None
-            tried = self.found.get(name, [((), ())])
-            if self.whole:  # rounded numbers are soon alike by chance
-                tried = [tuple(sum(each, start=type(each[0])()) for each in zip(*tried))]
-            for scales, pairs in tried:
-                each = [of(*pair) / first for pair in pairs]
-                power = [d for d in (0, 1, -1, 2, -2, 3) if all(near(b, t**d, within) for b, t in zip(each, scales))]
-                forms = [
-                    (words, form)
-                    for words, form in (FORMS.items() if type(old) is int and old > 1 else ())
-                    if all(n > 1 and near(b, form(n * old) / form(old), within) for b, n in zip(each, scales))
-                ]
-                if power:
-                    (above if power[0] > 0 else below).extend(
-                        [name + " ²³"[abs(power[0]) - 1].strip()] * bool(power[0])
-                    )
-                    left = left if not power[0] or left is None else left / old ** power[0] if finite(old) else None
-                elif forms:
-                    above.append(forms[0][0].format(name))
-                    left = left and left / forms[0][1](old)
-                words = power or forms
-                if words:
-                    break
-            if not words:
-                return None
+        """Of what grows as a product of arguments does: is its factor known? And in words; "", where it does not."""
+        factor, above, below = abs(of(*self.here)), [], []
+        for name, old in zip(self.names, self.given):
+            law = self.law(name, old, of, within)
+            if law is None:
+                return False, ""
+            text, is_above, value = law
+            (above if is_above else below).extend([text] * bool(text))
+            factor = factor and value and factor / value
         if not above and not below:
-            return None
-        count = left and Fraction(left).limit_denominator(9)
-        odd = not count or not near(left, float(count), within) or count.numerator > 1000
-        shown = "" if count == 1 and above else f"{count} " if above else f"{count}"
-        above = above or ["1"] * odd
-        return None if odd else shown, " ".join(above) + "".join(f" / {each}" for each in below)
+            return False, ""
+        count = factor and Fraction(factor).limit_denominator(9)
+        known = bool(count) and near(factor, float(count), within) and count.numerator <= 1000
+        shown = [str(count)] if known and not (count == 1 and above) else []
+        if not known and not above:
+            above = ["1"]
+        return known, " ".join([*shown, *above]) + "".join(f" / {each}" for each in below)
+
+    def law(self, name, old, of, within):
+        """How it grows with one argument: (words, above the line?, value here; None, where that is no number)."""
+        tried, first = self.worlds.get(name, [((), ())]), of(*self.here)
+        if self.whole:  # rounded numbers are soon alike by chance
+            tried = [[list(chain(*each)) for each in zip(*tried)]]
+        for scales, pairs in tried:
+            grown = [(by, of(*pair) / first) for by, pair in zip(scales, pairs)]
+            for power, sign in POWERS.items():
+                if all(near(each, by**power, within) for by, each in grown):
+                    value = old**power if finite(old) else None
+                    return (name + sign, power > 0, value) if power else ("", True, 1)
+            for text, form in FORMS.items() if type(old) is int and old > 1 else ():
+                if all(by > 1 and near(each, form(by * old) / form(old), within) for by, each in grown):
+                    return text.format(name), True, form(old)
+        return None
 
     def one_off(self):
-        off = {mine - its for mine, its in self.pairs} if self.whole else ()
-        more = "more" if 1 in off else "less"
-        if off in ({1}, {-1}):
-            return f"It is one {more} than is right, also with other arguments"
-        if off in ({1, 0}, {-1, 0}):
-            return (
-                f"It is one {more} than is right, and with other arguments it may be right: look at <, <= and rounding"
-            )
-        return ""
+        off = {mine - its for mine, its in self.pairs} if self.whole else set()
+        if off - {0} not in ({1}, {-1}):
+            return ""
+        one = f"It is one {'more' if 1 in off else 'less'} than is right"
+        if 0 in off:
+            return f"{one}, and with other arguments it may be right: look at <, <= and rounding"
+        return f"{one}, also with other arguments"
 
     def idle(self):
         """Arguments that do not count, or that should not."""
-        idle, moved = [], []
-        for name, found in self.found.items():
-            far = [self.pair(self.scaled(self.names.index(name), by)) for by in FAR]
-            mine, its = (list(side) for side in zip(self.here, *found[0][1], *filter(None, far)))
-            near = 1 + len(found[0][1])
-            sides = still(mine), still(its[:near]), still(mine[:near]), still(its)
-            idle += [name] if sides[:2] == (True, False) else []
-            moved += [name] if sides[2:] == (False, True) else []
-        if idle and self.here[0] and len(idle) < len(self.found):
-            return f"It stays the same if {told(idle)} {'is' if len(idle) == 1 else 'are'} changed, and should not"
-        return f"It changes with {told(moved)}, and should not" if moved and not self.whole else ""
+        idle, moved, others = [], [], []
+        for name, pairs in self.beside.items():
+            far = (self.pair(self.scaled(self.names.index(name), by)) for by in FAR)
+            (mine, its), (mine_far, its_far) = zip(self.here, *pairs), zip(self.here, *pairs, *filter(None, far))
+            if still(mine_far) and still(its) is False:
+                idle.append(name)
+            if still(mine) is False and still(its_far):
+                moved.append(name)
+            if not self.keeps_off(mine_far, its_far):
+                others.append(name)
+        if idle and set(others) <= set(idle) and self.here[0] and len(idle) < len(self.worlds):
+            return f"It stays the same if {listed(idle)} {'is' if len(idle) == 1 else 'are'} changed, and should not"
+        return f"It changes with {listed(moved)}, and should not" if moved and not self.whole else ""
+
+    def keeps_off(self, mine, its):
+        """Is it as far off, or as many times too large, whatever this argument is?"""
+        rounded = self.whole * 4 * max(map(abs, (*mine, *its)))
+        times = all(near(a * its[0], b * mine[0], rounded) for a, b in zip(mine, its))
+        return times or all(near(a - b, mine[0] - its[0], 2 * self.whole) for a, b in zip(mine, its))
 
     def as_if(self):
         """It would be right if one argument were another."""
-        cases = [each for each in self.exercise.cases if each is not self.trial.case][:6]
-        others, mine, ways = [each.arguments(0) for each in cases], None, []
-        for place, name in enumerate(self.names):
-            if not finite(self.given[place]):
-                continue
-            takes = [(words, lambda each, at=place, way=way: way(each[at])) for words, way in IF.items()]
-            takes += [
-                (f"as large as {other}", lambda each, at=at: each[at])
-                for at, other in enumerate(self.names)
-                if finite(self.given[at]) and 1e-3 < abs(self.given[at] / (self.given[place] or 1)) < 1e3
-            ]
-            for words, way in takes:
-                if self.same(self.mine, self.given, place, way):
-                    mine = mine or list(map(self.answer, others))
-                    if all(self.same(a, each, place, way) is not False for a, each in zip(mine, others)):
-                        ways.append(f"{name} were {words}")
+        ways = []
+        for words, *way in self.takes():
+            if self.right_if(self.mine, self.given, *way) and all(
+                self.right_if(mine, given, *way) is not False for mine, given in self.others
+            ):
+                ways.append(words)
         return f"This would be right if {', or '.join(ways)}" if 0 < len(ways) < 4 else ""
 
-    def same(self, mine, given, place, way):
+    def takes(self):
+        """(words, place, another place, what of the argument there is taken for the one here)."""
+        numbers = [place for place, each in enumerate(self.given) if finite(each)]
+        for place in numbers:
+            name, here = self.names[place], self.given[place]
+            for words, of in IF.items():
+                yield f"{name} were {words}", place, place, of
+            for other in numbers:
+                if 1e-3 < abs(self.given[other] / (here or 1)) < 1e3:
+                    yield f"{name} were as large as {self.names[other]}", place, other, lambda x: x
+
+    @cached_property
+    def others(self):
+        """What the answer returns in some other cases; and their arguments."""
+        cases = [each.arguments(0) for each in self.exercise.cases if each is not self.trial.case][:6]
+        return [(self.answer(given), given) for given in cases]
+
+    def right_if(self, mine, given, place, other, of):
         """None: it cannot be told, as the argument is the same."""
-        new = way(given) if finite(given[place]) else None
+        new = of(given[other]) if finite(given[place]) and finite(given[other]) else None
         if not finite(new) or new == given[place]:
             return None
-        its = self.right(self.with_(given, place, new))
-        return bool(mine and its) and mine.keys() == its.keys() and all(alike(mine[key], its[key]) for key in its)
+        its = self.right(replaced(given, place, new))
+        return bool(mine and its) and same(mine, its)
 
     def follows(self):
         """Which arguments it follows as it should, and which not."""
-        moved = {name: found[0][1] for name, found in self.found.items() if any(p != self.here for p in found[0][1])}
-        off = self.here[0] - self.here[1]
-        right = [name for name, pairs in moved.items() if all(near(mine - its, off) for mine, its in pairs)]
-        wrong = [name for name in moved if name not in right]
+        off, right, wrong = self.here[0] - self.here[1], [], []
+        for name, pairs in self.beside.items():
+            if any(pair != self.here for pair in pairs):
+                (right if all(near(mine - its, off) for mine, its in pairs) else wrong).append(name)
         if not right or not wrong:
             return ""
-        return f"It grows with {told(right)} as it should. What is wrong depends on {told(wrong)}"
+        return f"It grows with {listed(right)} as it should. What is wrong depends on {listed(wrong)}"
+
+
+def replaced(given, place, new):
+    return (*given[:place], new, *given[place + 1 :])
 
 
 def finite(number):
@@ -226,10 +244,6 @@ def near(a, b, within=0):
     return isclose(a, b, rel_tol=1e-6, abs_tol=within)
 
 
-def alike(a, b):
-    return near(a, b) if finite(a) and finite(b) else close(a, b)
-
-
 def still(numbers):
     """True or False; None: it changes by little, as numbers do that are rounded."""
     first, *others = numbers
@@ -237,8 +251,3 @@ def still(numbers):
         return True
     coarse = 0.2 if type(first) is int else 1e-5
     return False if any(abs(each - first) > coarse * abs(first) for each in others) else None
-
-
-def told(names):
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last

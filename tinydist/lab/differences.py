@@ -49,6 +49,18 @@ def close(a, b, rtol=1e-4):
     return type(a) is type(b) and a == b
 
 
+def same(mine, its):
+    """All that came back, by place; None: an error."""
+    if mine is None or its is None:
+        return mine is its
+    return mine.keys() == its.keys() and not unequal(mine, its)
+
+
+def unequal(mine, its, rtol=1e-4):
+    """The places, or ranks, where they are not close."""
+    return [at for at in (its if isinstance(its, dict) else range(len(its))) if not close(mine[at], its[at], rtol)]
+
+
 def slightly_off(mine, right):
     """In percent, if many numbers are wrong, and all by a little only, as numbers of 16 bits would be."""
     mine, right = mine.double(), right.double()
@@ -105,7 +117,7 @@ def untouched(trial, names, right):
 
 def whose(trial, got, want, own, pick):
     """Another rank's numbers, where only one's were right."""
-    wrong = [rank for rank, mine in enumerate(got) if not close(mine, want[rank])]
+    wrong = unequal(got, want)
     rights = [rank for rank, each in enumerate(own) if close(each, want[wrong[0]])]
     if not rights or trial.case.ranks == 1:
         return None
@@ -138,7 +150,7 @@ def times(trial, got, want, own, pick):
 
 def misplaced(trial, got, want, own, pick):
     """Numbers that belong elsewhere; not such as are there twice."""
-    rank = next(rank for rank, mine in enumerate(got) if not close(mine, want[rank]))
+    rank = unequal(got, want)[0]
     wrong = ~torch.isclose(got[rank].double(), want[rank].double(), rtol=1e-4, atol=ATOL)
     row = torch.cat([each.flatten() for each in want]).double()
     same = torch.isclose(got[rank][wrong].double()[: 10**7 // len(row), None], row, rtol=1e-6, atol=0)
@@ -168,7 +180,7 @@ def as_many(counts):
 def weighed(trial, got, want, own, pick):
     """How much each rank's numbers count, where all are added up with weights."""
     given, p = torch.stack([each.flatten().double() for each in own], 1), trial.case.ranks
-    rank = next(rank for rank, mine in enumerate(got) if not close(mine, want[rank]))
+    rank = unequal(got, want)[0]
     if p == 1 or torch.linalg.matrix_rank(given) < p or len(given) == p:
         return None
     has, right = (torch.linalg.lstsq(given, each[rank].flatten().double()[:, None]).solution for each in (got, want))
@@ -242,7 +254,7 @@ def ratio(got, want, ranks=1):
 
 def unchanged(trial, got, want, own, pick):
     """Ranks that have what they had."""
-    wrong = [rank for rank, mine in enumerate(got) if not close(mine, want[rank])]
+    wrong = unequal(got, want)
     if not all(close(got[rank], own[rank]) for rank in wrong):
         return None
     some = f"{ranks_in_words(wrong)} still {'has its' if len(wrong) == 1 else 'have their'}"
@@ -252,7 +264,7 @@ def unchanged(trial, got, want, own, pick):
 
 def contributions(trial, got, want, own, pick):
     """Which ranks' numbers are missing, counted twice, or from another place, where the first number is wrong."""
-    rank = next(rank for rank, mine in enumerate(got) if not close(mine, want[rank]))
+    rank = unequal(got, want)[0]
     if own[rank] is None or got[rank].shape != own[rank].shape:
         return None
     wrong = ~torch.isclose(got[rank].double(), want[rank].double(), rtol=1e-4, atol=1e-5)

@@ -99,3 +99,8 @@ def line_of(error):
 
 def indented(text):
     return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def listed(things):
+    *most, last = map(str, things)
+    return f"{', '.join(most)} and {last}" if most else last

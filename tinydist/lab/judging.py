@@ -23,7 +23,7 @@ from . import trusted_functions
 from .blanks import is_stub
 from .cases import Alone
 from .communication_targets import Own
-from .errors import Unjudged, Wrong, explain, indented
+from .errors import Unjudged, Wrong, explain, indented, listed
 from .isolation import AVAILABLE, ProcessEnded, case_begins, run_isolated
 from .messages import SHARED
 from .page import Styled, plain
@@ -278,8 +278,3 @@ def differ_in_ranks(cases, case):
     """The numbers of ranks, but 1, of those among ``cases`` that differ from ``case`` in ranks and sizes alone."""
     alike = {each.ranks for each in cases if each.kind == case.kind}
     return sorted(alike - {1, case.ranks})
-
-
-def listed(things):
-    *most, last = map(str, things)
-    return f"{', '.join(most)} and {last}" if most else last

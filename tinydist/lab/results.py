@@ -9,16 +9,18 @@ from types import SimpleNamespace
 
 import torch
 
-from .cases import Alone
+from .cases import Alone, Trial
 from .dependence import Worlds, finite
 from .differences import (
     close,
     difference,
     misplaced,
     ratio,
+    same,
     same_form,
     slightly_off,
     times,
+    unequal,
     unlike,
     untouched,
     whose,
@@ -52,7 +54,7 @@ class Values(Target):
         mine, its = self.seen(trial), self.seen(right)
         for (rank, path), want in its.items():
             same_form(words_of(trial, rank, path), mine[rank, path], want)
-        wrong = [place for place in its if not close(mine[place], its[place], trial.case.rtol)]
+        wrong = unequal(mine, its, trial.case.rtol)
         if wrong:
             told = difference(trial, wrong[0], mine[wrong[0]], its[wrong[0]])
             raise Wrong(told if self.tell else told.partition(", where ")[0] + ", and that is not right")
@@ -89,10 +91,8 @@ class Values(Target):
             )
         return "it should return " + ("a tensor" if isinstance(its, torch.Tensor) else shape_of(its))
 
-    def seen(self, trial):
+    def shown(self, trial):
         """(rank, path) -> what is there; a path is a text."""
-        if trial.error is not None:
-            return None
         results = written(trial) if self.in_place else trial.returned
         return {
             (rank, path): leaf for rank, each in enumerate(results) for path, leaf in leaves(each, self.names).items()
@@ -105,21 +105,25 @@ class Values(Target):
             return 2
         if self.whole:
             return 0
-        first = next(place for place in right if not close(mine[place], right[place]))
+        first = unequal(mine, right)[0]
         word = isinstance(mine[first], str)  # one of a few: many mistakes lead to it
         return int(not word and close(mine[first], other[first]))
 
     def elsewhere(self, exercise, trial, mistake):
         """Without ranks all cases are looked at: one number, and one word, are soon the same by chance."""
-        agree = []
-        for case in exercise.cases if isinstance(trial.case, Alone) else ():
+        return self.shares(exercise, trial, mistake)[1] if isinstance(trial.case, Alone) else 1
+
+    def shares(self, exercise, trial, mistake):
+        """In which part of the cases where the answer is wrong they are alike; and of those where one of them is."""
+        wrong, either = [], []
+        for case in exercise.cases:
             runs = there(trial, case), exercise.run(case, mistake), exercise.right(case)
             mine, other, its = map(self.seen, runs)
-            if mine is None and other is None:
-                continue
-            if not mine or not other or not same(mine, its) or not same(other, its):
-                agree.append(bool(mine and other) and same(mine, other))
-        return sum(agree) / len(agree) if agree else 1
+            if not same(mine, its):
+                wrong.append(same(mine, other))
+            if not same(mine, its) or not same(other, its):
+                either.append(same(mine, other))
+        return [sum(agree) / len(agree) if agree else 1 for agree in (wrong, either)]
 
     def telling(self, seen):
         return any(isinstance(each, float | torch.Tensor) for each in seen.values())
@@ -132,11 +136,11 @@ class Values(Target):
         mine, its = self.seen(trial), self.seen(right)
         if mine.keys() != its.keys():
             return ""
-        wrong = {place for place in its if not close(mine[place], its[place])}
+        wrong = unequal(mine, its)
         tensors = all(isinstance(each, torch.Tensor) for each in (*mine.values(), *its.values()))
         if not wrong or not tensors:
             return ""
-        path = next(place for place in its if place in wrong)[1]
+        path = wrong[0][1]
         judged = sorted(rank for rank, each in its if each == path)
         got, want = ([each[rank, path] for rank in judged] for each in (mine, its))
         if judged != list(range(trial.case.ranks)) or any(a.shape != b.shape for a, b in zip(got, want)):
@@ -161,26 +165,24 @@ class Values(Target):
                 if all(not run.error and same(leaves(run.returned[0]), leaves(way(*given))) for run, given in runs):
                     return words
         if isinstance(trial.case, Alone):
-            place = next((each for each in its if not close(mine[each], its[each]) and finite(its[each])), None)
-            reason = Worlds(exercise, trial, place and place[1], self.names).reason()
+            numbers = [path for rank, path in unequal(mine, its) if finite(its[rank, path])]
+            reason = Worlds(exercise, trial, numbers[0] if numbers else None, self.names).reason()
             if reason:
                 return reason
-        path = next((path for rank, path in its if not close(mine[rank, path], its[rank, path], trial.case.rtol)), None)
-        got, want = ([each[place] for place in its if place[1] == path] for each in (mine, its))
-        if not self.tell or not want or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
+        wrong = unequal(mine, its, trial.case.rtol)
+        got, want = ([each[place] for place in its if wrong and place[1] == wrong[0][1]] for each in (mine, its))
+        if not self.tell or not wrong or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
             return ""
         return unlike(got, want) or ratio(got, want, trial.case.ranks)
 
 
 def there(trial, case):
     """The same program in another case."""
+    if case is trial.case:
+        return trial
     if case not in trial.elsewhere:
-        trial.elsewhere[case] = trial.again(watched=True, arguments=case.arguments)
+        trial.elsewhere[case] = Trial(trial.program, case)
     return trial.elsewhere[case]
-
-
-def same(mine, its):
-    return mine.keys() == its.keys() and all(close(mine[place], its[place]) for place in its)
 
 
 class Part(Values):

@@ -40,7 +40,10 @@ class Target:
 
     def seen(self, trial):
         """None: nothing that could be compared."""
-        return None
+        return None if trial.error is not None else self.shown(trial)
+
+    def shown(self, trial):
+        """By a run that has come to its end."""
 
     def alike(self, mine, other, right):
         """Do an answer and a mistake give the same? 1: in what is told first; 2: in all."""

@@ -20,7 +20,7 @@ time from the first rank's start to the last one's end. Each rank sends and rece
 from dataclasses import replace
 from itertools import accumulate, product, takewhile
 
-from ..rules import count, one_of, validate
+from ..rules import one_of, validate, within
 from .schedule import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -42,7 +42,7 @@ from .schedule import (
 BEFORE, AFTER = CHECKED = ("before", "after")
 
 
-@validate(schedule=Schedule, steps=count, checked=one_of(CHECKED))
+@validate(schedule=Schedule, steps=within(1, 2**16), checked=one_of(CHECKED))
 def with_steps(schedule, steps=1, checked=None):
     """A verified schedule of one step, ended, and as many times as there are ``steps``, each of as many microbatches.
 

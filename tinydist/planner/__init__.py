@@ -5,6 +5,7 @@ programs.py      what runs a plan: its kernels; program_limits.py: what it canno
 checks.py        plans that are refused
 operators.py     five kinds of operators
 passes.py        computation and communication of one rank, forward and backward
+context.py       attention on ranks of context parallelism
 efficiency.py    achievable fractions of peak FLOP/s and bandwidth: every constant, with its source
 machine.py       seconds per operator: as measured on hardware, or as on the simulated clock
 overlap.py       data-parallel communication, and how much of it is exposed; uses.py: what DeepSpeed's ZeRO 3 gathers

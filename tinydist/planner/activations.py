@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 ITEM = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes of a weight, and of an activation
-WIDE, MASK, STATISTIC = 4, 1, 4
+WIDE, MASK, STATISTIC, ORDER = 4, 1, 4, 8
 
 
 class Shapes(NamedTuple):
@@ -40,9 +40,37 @@ def attention(model, flash, t, b, plain, i):
     return scores * (2 * i + MASK) // i if model.dropout else scores, scores
 
 
+def shapes_of(model, program, plan):
+    context = plan.cp, plan.context
+    return shapes(
+        model, program, plan.tp, plan.microbatch, *context, plan.sequence_parallel, plan.recompute, plan.precision
+    )
+
+
+def of_context(model, program, t, b, cp, context, i):
+    """Kept on a rank of a context group beyond queries, keys, values, and output; at its backward's peak, more."""
+    c, wide = b * model.tokens // cp, i if program.fused else WIDE
+    q, kv = c * model.heads // t * model.head_dim, 2 * c * max(1, model.kv_heads // t) * model.head_dim
+    plain, statistics = model.gated, c * model.heads // t * STATISTIC
+    angles = plain * c // b * model.head_dim * WIDE
+    if context == "ulysses":
+        more = max(kv, 2 * cp * c * model.head_dim) - kv  # where ranks share a head of keys
+        kept, kv = i * (q + more) + 4 * ORDER * model.tokens + angles, kv + more
+        working = i * (2 * q + kv) + wide * (q + kv)
+    else:
+        kept = i * (q + kv // 2) + angles if plain else i * kv
+        if context == "gather":
+            working = i * (2 * q + (cp + 1) * kv) + wide * (q + (cp + 2) * kv)
+        else:
+            working = i * (2 * q + 2 * kv) + wide * (q + (3 + (cp > 2)) * kv)  # at the end; or in a block before
+            block = i * (1.5 * q + (2 + (cp > 4)) * kv) + wide * (q + (4 + (cp > 3)) * kv)
+            working = max(working, block) if cp > 2 else working
+    return (0 if program.holds else kept) + statistics, working - i * q * plain
+
+
 @lru_cache(4096)
-def shapes(model, program, t, b, sequence_parallel, recompute, precision):
-    i, tokens, plain = ITEM[precision], b * model.tokens, model.gated and not program.fused
+def shapes(model, program, t, b, cp, context, sequence_parallel, recompute, precision):
+    i, tokens, plain = ITEM[precision], b * model.tokens // cp, model.gated and not program.fused
     x = tokens * model.width * i
     own = x / t if sequence_parallel else x
     mask = own / i * MASK * (model.dropout > 0)
@@ -50,16 +78,21 @@ def shapes(model, program, t, b, sequence_parallel, recompute, precision):
     entered = own if sequence_parallel == "regather" and not plain else x
     mixed = tokens * model.heads // t * model.head_dim * i
     keys = tokens * max(1, model.kv_heads // t) * model.head_dim * i
-    angles = plain * 4 * model.tokens * model.head_dim * WIDE  # sines and cosines twice, of queries and of keys
+    angles = plain * 4 * tokens // b * model.head_dim * WIDE  # sines and cosines twice, of queries and of keys
     inside = tokens * model.inner // t * i
-    core, in_core = attention(model, program.flash, t, b, plain, i)
+    flash = program.flash or cp > 1
+    core, in_core = attention(model, flash, t, b, plain, i)
+    if cp > 1:
+        core, in_context = of_context(model, program, t, b, cp, context, i)
     mlp = norm + entered + inside * (2 + model.gated + plain) + mask
     kept = norm + entered + 2 * mixed + 2 * keys + angles + mask + mlp
     outputs = own + 2 * mixed + 2 * keys + inside + x * model.gated + 2 * own * bool(sequence_parallel)  # per_op's
-    outputs += core if program.flash else b * model.heads // t * model.tokens**2 * i
+    outputs += core if flash else b * model.heads // t * model.tokens**2 * i
     again = {"none": 0, "selective": core, "per_op": kept + core - outputs, "full": kept + core - own}[recompute]
     before = again if recompute in ("per_op", "full") else 0
     in_core += mask - mlp + mixed * (4 if recompute == "selective" else 1)
+    if cp > 1:
+        in_core = in_context - mlp
     return Shapes(
         own,
         {"none": kept + core, "selective": kept, "per_op": outputs, "full": own}[recompute],
@@ -68,7 +101,7 @@ def shapes(model, program, t, b, sequence_parallel, recompute, precision):
         before + 2 * inside * model.gated,
         before + x - inside,
         before + x * (1 + model.gated) - inside * (1 + model.gated + plain),
-        0 if program.flash else again + in_core,
+        0 if flash and cp == 1 else again + in_core,
         norm + entered,
         own + {None: 0, "regather": 3}.get(sequence_parallel, 2) * x + own * bool(sequence_parallel),
         WIDE * tokens * -(-model.vocabulary // t),

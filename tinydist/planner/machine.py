@@ -17,7 +17,7 @@ from ..hardware.kernels import MEMORY, START
 from ..hardware.products import RATES, product_rates, product_time
 from ..rules import amount, part, positive, validate
 from .efficiency import CONTENTION, LAUNCH
-from .operators import CollectiveOp, Flash, Matmul, MemoryOp, OverlapOp
+from .operators import Block, CollectiveOp, ContextOp, Flash, Matmul, MemoryOp, OverlapOp
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,16 @@ class Machine:
         return self.kernel(operator.nbytes, operator.part)
 
     @seconds.register
-    def _(self, operator: Flash, group):
+    def _(self, operator: Flash | Block, group):
         return self.flash(operator)
 
     @seconds.register
     def _(self, operator: CollectiveOp, group):
+        return self.collective(operator.what, operator.nbytes, group)
+
+    @seconds.register
+    def _(self, operator: ContextOp, group):
+        group = Group.along(operator.ranks, operator.stride, self.cluster)
         return self.collective(operator.what, operator.nbytes, group)
 
     @seconds.register
@@ -166,8 +171,10 @@ class Measured(Machine):
     def flash(self, operator):
         kernel = operator.kernel or torch_kernel(self.name)
         sizes = operator.batch, operator.tokens, operator.head_dim
-        slowed = self.limited / self.slower_attention
-        return attention_time(self.name, kernel, *sizes, backward=operator.products > 2, slowed=slowed)
+        how = dict(backward=operator.products > 2, slowed=self.limited / self.slower_attention)
+        if isinstance(operator, Block):
+            how |= dict(causal=operator.causal, keys=int(operator.keys))
+        return attention_time(self.name, kernel, *sizes, **how)
 
 
 class Clock(Machine):

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from ..plan import Plan
 from ..rules import validate, whole
-from .activations import ITEM, WIDE, in_flight, shapes
+from .activations import ITEM, WIDE, in_flight, shapes_of
 from .buckets import DOWN, GATED, OUT, TIMES, UP, WholeGradients, block_of, buckets, table, whole_gradients
 from .checks import refuse
 from .model import Model, layers_of
@@ -96,10 +96,10 @@ def moments(model, program, plan, rank):
     part = model, plan.tp, layers_of(plan, model)[rank], rank == 0, rank == plan.pp - 1, i, by_unit
     numbers, stepping = of_step(*part)
     states = {
-        "parameters": i * numbers / (plan.shard if by_unit else 1),
-        "optimizer states": (MOMENTS + MASTER * (i < MASTER)) * numbers / (plan.shard if plan.zero else 1),
+        "parameters": i * numbers / (plan.shards if by_unit else 1),
+        "optimizer states": (MOMENTS + MASTER * (i < MASTER)) * numbers / plan.shards,
     }
-    own, found = GRADIENT / (plan.shard if plan.zero else 1), []
+    own, found = GRADIENT / plan.shards, []
     flying, M = in_flight(plan, rank), plan.microbatches
     for before in {min(1, M - 1), 0 if flying > M - 1 else 1}:  # backwards of other microbatches that are done
         found += of_backward(program, plan, part, numbers, min(flying, M - before), before)
@@ -116,8 +116,8 @@ def of_step(*part):
 
 def of_backward(program, plan, part, numbers, flying, before):
     model, t, layers, first, last, i, by_unit = part
-    a = shapes(model, program, t, plan.microbatch, plan.sequence_parallel, plan.recompute, plan.precision)
-    times, s = whole_gradients(*part, plan.zero > 1), plan.shard if plan.zero > 1 else 1
+    a = shapes_of(model, program, plan)
+    times, s = whole_gradients(*part, plan.zero > 1), plan.shards if plan.zero > 1 else 1
     words, unit, both = table(model, t), block_of(model, t)[0], first and last and model.tied
 
     def gradients(whole=NONE):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from .buckets import block as parameters_of
 from .ends import embedding, embedding_backward, loss, loss_backward
 from .machine import Group
-from .operators import CollectiveOp, MemoryOp, OverlapOp, launched
+from .operators import CollectiveOp, ContextOp, MemoryOp, OverlapOp, Ring, launched
 from .passes import Operators
 
 
@@ -17,6 +17,7 @@ class Pass(NamedTuple):
     products: float = 0.0
     memory: float = 0.0
     sent: float = 0.0  # and waited for
+    context: float = 0.0  # the same of the context group
     launches: float = 0.0  # of the CPU
     blocking: bool = False  # each launch waits for the kernel before it
 
@@ -25,11 +26,11 @@ class Pass(NamedTuple):
         """For the CPU, where it launches kernels more slowly than the device runs them, or only when that has ended."""
         if self.blocking:
             return self.launches
-        return max(0.0, self.launches - self.products - self.memory - self.sent)
+        return max(0.0, self.launches - self.products - self.memory - self.sent - self.context)
 
     @property
     def kinds(self):
-        return self.products, self.memory, self.sent, self.waiting
+        return self.products, self.memory, self.sent, self.context, self.waiting
 
     @property
     def seconds(self):
@@ -38,14 +39,24 @@ class Pass(NamedTuple):
 
 def timed(operators, machine, group, overlap, blocking=False):
     """A Pass, of a list of operators."""
-    found, seconds = dict.fromkeys(Pass._fields[:4], 0.0), machine.seconds
+    found, seconds = dict.fromkeys(Pass._fields[:5], 0.0), machine.seconds
     for each in operators:
+        if isinstance(each, Ring):
+            own, other = (timed(some, machine, group, overlap) for some in (each.own, each.other))
+            for kind in ("products", "memory", "launches"):
+                found[kind] += getattr(own, kind) + (each.ranks - 1) * getattr(other, kind)
+            for step, messages in enumerate(each.messages):
+                sent = sum(seconds(ContextOp("send", nbytes, *each[4:]), group) for nbytes in messages)
+                meanwhile = 0.0 if step == each.ranks else (other if step else own).seconds
+                found["context"] += max(0.0, sent - meanwhile * overlap)
+                found["launches"] += machine.launch * len(messages)
+            continue
         if isinstance(each, OverlapOp):
             found["products"] += (alone := seconds(each.product, group))
             both = seconds if overlap else machine.in_turns
             found["sent"] += both(each, group) - alone
         else:
-            kind = {MemoryOp: "memory", CollectiveOp: "sent"}.get(type(each), "products")
+            kind = {MemoryOp: "memory", CollectiveOp: "sent", ContextOp: "context"}.get(type(each), "products")
             found[kind] += seconds(each, group)
         found["launches"] += machine.launch * launched(each, group.ranks)
     return Pass(**found, blocking=blocking)
@@ -78,13 +89,13 @@ class Times:
 
 
 def by_kind(*passes):
-    """Of matmuls, of memory, of what is sent, and of waiting for the CPU."""
+    """Of matmuls, of memory, of what is sent in the tensor and in the context group, and of waiting for the CPU."""
     return [sum(kind) for kind in zip(*(each.kinds for each in passes))]
 
 
 @lru_cache(4096)
-def times(model, program, machine, tp, microbatch, sequence_parallel, recompute, overlap):
-    block = Operators(model, program, tp, microbatch, sequence_parallel)
+def times(model, program, machine, tp, microbatch, sequence_parallel, recompute, overlap, cp=1, context="ring"):
+    block = Operators(model, program, tp, microbatch, sequence_parallel, cp, context)
     group = Group.along(tp, 1, machine.cluster)
     parts = [
         block.forward(), block.backward(), block.recomputed(recompute),

@@ -180,6 +180,11 @@ class Model:
 # By a plan.
 
 
+def tokens_of(plan, model):
+    """Of a microbatch, on a rank of a context group."""
+    return plan.microbatch * model.tokens // plan.cp
+
+
 def layers_of(plan, model):
     """Of each pipeline rank: all its stages."""
     return dealt_out(model.layers, plan.pp, plan.chunks)

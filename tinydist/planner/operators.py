@@ -2,9 +2,12 @@
 
 Matmul(batch, rows, columns, inner)      ``batch`` matmuls [rows, inner] x [inner, columns]
 Flash(batch, T, E, products)             attention in one kernel
+Block(batch, T, S, E, products, causal)  the same of T queries to a block of S keys, without what the mask hides
 MemoryOp(bytes)                          a memory-bound operator, of one kernel or of several
 CollectiveOp(what, bytes)                a blocking collective of the tensor-parallel group
 OverlapOp(sent, product)                 a collective that can overlap with a matmul
+ContextOp(what, bytes, ranks, stride)    a blocking collective of the context-parallel group
+Ring(own, other, bytes, sums, ...)       blocks of that group, one after another, while the next one is under way
 """
 
 from typing import NamedTuple
@@ -36,6 +39,20 @@ class Flash(NamedTuple):
         return 2 * self.products * self.batch * self.tokens**2 * self.head_dim
 
 
+class Block(NamedTuple):
+    batch: int
+    tokens: int
+    keys: float
+    head_dim: int
+    products: int
+    causal: bool
+    kernel: str | None = None
+
+    @property
+    def flops(self):
+        return 2 * self.products * self.batch * self.tokens * self.keys * self.head_dim / (1 + self.causal)
+
+
 class MemoryOp(NamedTuple):
     nbytes: float
     part: float = 1.0  # of the bandwidth of a copy
@@ -50,6 +67,30 @@ class CollectiveOp(NamedTuple):
 class OverlapOp(NamedTuple):
     sent: CollectiveOp
     product: Matmul
+
+
+class ContextOp(NamedTuple):
+    what: str
+    nbytes: float
+    ranks: int
+    stride: int  # ranks from one to the next
+
+
+class Ring(NamedTuple):
+    """Operators of the own block, and of each other one; bytes of a block, and of the sums that follow it."""
+
+    own: list
+    other: list
+    nbytes: float
+    sums: float
+    ranks: int
+    stride: int
+
+    @property
+    def messages(self):
+        """Of each step, those under way: sums follow one step behind, and come home after the last."""
+        for step in range(self.ranks + bool(self.sums)):
+            yield [self.nbytes] * (step + 1 < self.ranks) + [self.sums] * (step > 1 and self.sums > 0)
 
 
 def launched(operator, ranks):

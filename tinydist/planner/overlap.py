@@ -60,8 +60,8 @@ class ExposedCommunication:
 
     def __init__(self, model, program, plan, machine, part, found):
         self.model, self.program, self.plan, self.machine, inner = model, program, plan, machine, plan.tp
-        self.shards = Group.along(plan.shard, inner, machine.cluster)
-        self.copies = Group.along(plan.replicas, inner * plan.shard, machine.cluster)
+        self.shards = Group.along(plan.shards, inner, machine.cluster)
+        self.copies = Group.along(plan.copies, inner * plan.shards, machine.cluster)
         layers, first, last = part
         self.part = model, plan.tp, *part
         down, up = found.forward.seconds, found.backward.seconds + found.recomputed.seconds
@@ -74,14 +74,14 @@ class ExposedCommunication:
 
     def reduced(self, numbers):
         nbytes = numbers * gradient_bytes(self.program, self.plan)
-        over_copies = self.machine.collective("all-reduce", nbytes / self.plan.shard, self.copies)
+        over_copies = self.machine.collective("all-reduce", nbytes / self.plan.shards, self.copies)
         return self.summed(nbytes) + over_copies
 
     def summed(self, nbytes):
         """Over shards; ``reduce``: one after another, each to the rank whose shard it is."""
         sums = "reduce-scatter" if self.plan.zero == 3 else self.program.sums
         if sums == "reduce":
-            return self.plan.shard * self.machine.collective("reduce", nbytes / self.plan.shard, self.shards)
+            return self.plan.shards * self.machine.collective("reduce", nbytes / self.plan.shards, self.shards)
         return self.machine.collective(sums, nbytes, self.shards)
 
     def exposed(self):

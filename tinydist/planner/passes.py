@@ -6,6 +6,7 @@ and the sum with the residual. Otherwise each operator of tinydist.model is one,
 
 from ..hardware.attention_kernels import fused_softmax_available
 from ..hardware.kernels import NORM
+from .context import ContextAttention
 from .operators import CollectiveOp, Flash, Matmul, MemoryOp, OverlapOp
 
 NUMBER, MASK = 2, 1  # bytes: of an activation, of a dropout's mask
@@ -30,12 +31,14 @@ def pointwise(nbytes, kernels, each):
 
 
 class Operators:
-    """Of ``model`` in ``program``, on each of the t ranks of a tensor group, for a microbatch of b sequences."""
+    """Of ``model`` in ``program``, on each of the t ranks of a tensor group, and cp of a context group, for b sequences
+    in a microbatch."""
 
-    def __init__(self, model, program, t=1, b=1, sequence_parallel=None):
+    def __init__(self, model, program, t=1, b=1, sequence_parallel=None, cp=1, context="ring"):
         self.model, self.program, self.t, self.sequence_parallel = model, program, t, sequence_parallel
+        self.cp, self.context = cp, context
         self.fused = program.fused or program.compiled
-        self.tokens = b * model.tokens
+        self.tokens = b * model.tokens // cp
         self.x = self.tokens * model.width * NUMBER  # bytes of what passes between blocks, of all tokens
         self.own = self.x / (t if sequence_parallel else 1)  # of the tokens that this rank has between layers
         self.heads = b * model.heads // t
@@ -98,6 +101,8 @@ class Operators:
     def core(self):
         """Attention itself: from queries, keys and values to what the heads give."""
         T, E, rotated = self.model.tokens, self.model.head_dim, self.rotation()
+        if self.cp > 1:
+            return [*rotated, *ContextAttention(self).forward()]
         if self.program.flash:
             return [*rotated, Flash(self.heads, T, E, 2, self.program.attention)]
         scores, mixed = Matmul(self.heads, T, T, E), Matmul(self.heads, T, E, T)
@@ -163,6 +168,8 @@ class Operators:
         T, E = self.model.tokens, self.model.head_dim
         together = [MemoryOp(2 * self.channels["qkv"])] * (1 if self.fused else 2)  # gradients of queries, keys, values
         rotated = self.rotated(ROTARY_BACKWARD)
+        if self.cp > 1:
+            return [*ContextAttention(self).backward(), *together, *rotated]
         if self.program.flash:
             return [Flash(self.heads, T, E, 5, self.program.attention), *(together if not self.fused else []), *rotated]
         scores, mixed = Matmul(self.heads, T, T, E), Matmul(self.heads, T, E, T)

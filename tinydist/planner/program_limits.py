@@ -17,6 +17,7 @@ MEGATRON_LM = "NVIDIA/Megatron-LM@d98e8a64"
 # zero/mics.py has the replica groups, of stage 3. Stages 1 and 2 all-reduce a bucket, of which each rank keeps its
 # part (zero/stage_1_and_2.py, average_tensor, with use_multi_rank_bucket_allreduce, the default), in the dtype of the
 # parameters. In module_inject/layers.py tensor parallelism is an all-reduce: tokens are not split.
+# sequence_parallel/ulysses_sp.py: Ulysses, of models of transformers, without a pipeline or tensor parallelism.
 DEEPSPEED = "deepspeedai/DeepSpeed@edaa7221"
 # composer/distributed/mosaic_parallelism.py: NO_SHARD, SHARD_GRAD_OP, FULL_SHARD and two hybrids, for ZeRO 0, 2, 3;
 # there is no pipeline. llmfoundry/tp: one strategy of tensor parallelism, which splits MLPs only.
@@ -28,6 +29,8 @@ FSDP = "mosaicml/composer@64051888, mosaicml/llm-foundry@8c8dd48f"
 # planner. models/common/decoder_sharding.py: gathered tokens are an ordinary input, which autograd saves.
 # distributed/activation_checkpoint.py: SelectiveAC is per_op, and recomputation has no early stop.
 # distributed/pipeline_parallel.py: stages have equally many layers, where embedding and head count as one each.
+# distributed/context_parallel/api.py: tokens are cut by torch's context parallelism, which gathers keys and values
+# (pytorch 2.13, distributed/tensor/experimental/_context_parallel/_attention.py: rotate_method is "allgather").
 TORCHTITAN = "pytorch/torchtitan@b5bcd76c"
 
 
@@ -51,6 +54,8 @@ def ends_counted(plan, model):
 
 
 def deepspeed(plan, model):
+    if plan.cp > 1 and plan.pp * plan.tp > 1:
+        yield f"Ulysses goes with data parallelism alone: pp ({plan.pp}) and tp ({plan.tp}) must be 1 with cp > 1"
     if plan.replicas > 1 and plan.zero in (1, 2):
         yield f"replica groups (MiCS) are for ZeRO 3: replicate ({plan.replicas}) must be 1 with zero = {plan.zero}"
     if plan.overlap_param_gather:

@@ -12,9 +12,9 @@ and so is what ZeRO 3 gathers outside of blocks (holds.py). In DeepSpeed the las
 
 from typing import NamedTuple
 
-from .activations import ITEM, in_flight, shapes
+from .activations import ITEM, in_flight, shapes_of
 from .buckets import block_of, numbers_of, table
-from .model import layers_of
+from .model import layers_of, tokens_of
 from .uses import blocks_that_stay
 
 MOMENTS, MASTER = 8, 4
@@ -39,7 +39,7 @@ def moments(model, program, plan, rank):
     first, last = rank == 0, rank == plan.pp - 1
     part = layers_of(plan, model)[rank], first, last
     numbers = numbers_of(model, plan.tp, *part)
-    shard, narrow = plan.shard if plan.zero else 1, i < MASTER
+    shard, narrow = plan.shards, i < MASTER
     weights = 0 if by_unit and holds.masters and narrow else i * numbers / (shard if by_unit else 1)
     states = {"parameters": weights, "optimizer states": (MOMENTS + MASTER * narrow) * numbers / shard}
     gradient = holds.gradient(plan.precision)
@@ -59,17 +59,17 @@ def always_there(model, program, plan, numbers, layers, first, last):
     words, unit = table(model, plan.tp), block_of(model, plan.tp)[0]
     places = holds.in_flight * (unit + words * last) * holds.stays
     gathered = i * (numbers - layers * unit) * (plan.zero == 3)
-    input_of_head = i * plan.microbatch * model.tokens * model.width * bool(plan.sequence_parallel) * last
+    input_of_head = i * tokens_of(plan, model) * model.width * bool(plan.sequence_parallel) * last
     filled = holds.bucket * ((plan.zero > 0) + (plan.zero in (1, 2) and plan.overlap_comm))
-    return places + gathered + input_of_head + (holds.buckets + filled) * (plan.dp > 1)
+    return places + gathered + input_of_head + (holds.buckets + filled) * (plan.dp * plan.cp > 1)
 
 
 def of_backward(model, program, plan, rank, layers, first, last):
     """Moment, bytes of activations, and of what works."""
     holds, i, t = program.holds, ITEM[plan.precision], plan.tp
-    a = shapes(model, program, t, plan.microbatch, plan.sequence_parallel, plan.recompute, plan.precision)
+    a = shapes_of(model, program, plan)
     words, unit = table(model, t), block_of(model, t)[0]
-    tokens = plan.microbatch * model.tokens
+    tokens = tokens_of(plan, model)
     logits = tokens * -(-model.vocabulary // t)
     made = holds.in_flight * (not holds.stays)
     waits = i * words * (holds.masters and first and last and model.tied)  # the head's, until the embedding's comes

@@ -16,6 +16,7 @@ GRANULARITY = {
 COUNTED = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
 MEGATRON_FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 STRATEGY = {0: "NO_SHARD", 2: "SHARD_GRAD_OP", 3: "FULL_SHARD"}
+CP_COMM_TYPE = {"ring": "p2p", "gather": "all_gather", "ulysses": "a2a"}
 RESHARD = {0: "default", 1: "never", 2: "never", 3: "always"}
 SCHEDULE = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 
@@ -33,13 +34,15 @@ def megatron_lm(program, plan, model):
     if plan.chunks > 1:
         words += [f"--num-layers-per-virtual-pipeline-stage {(model.layers + ends) // plan.stages}"]
     words += ["--sequence-parallel"] * bool(plan.sequence_parallel)
+    if plan.cp > 1:
+        words += [f"--context-parallel-size {plan.cp} --cp-comm-type {CP_COMM_TYPE[plan.context]}"]
     words += GRANULARITY[plan.recompute]
     words += ["--use-distributed-optimizer"] * (plan.zero > 0)
     if plan.zero > 1:
         words += [f"--use-megatron-fsdp --data-parallel-sharding-strategy {MEGATRON_FSDP[plan.zero]}"]
         words += ["--ckpt-format fsdp_dtensor"]
     words += [f"--num-distributed-optimizer-instances {plan.replicas}"] * (plan.zero > 0 and plan.replicas > 1)
-    if plan.overlap_comm and plan.dp > 1:  # without the second, all parameters are gathered after the optimizer's step;
+    if plan.overlap_comm and plan.dp * plan.cp > 1:  # without the second, all are gathered after the optimizer's step;
         # Megatron-FSDP sets it itself where it shards them (core 0.16.1, fsdp/src/megatron_fsdp/megatron_fsdp.py)
         words += ["--overlap-grad-reduce"] + ["--overlap-param-gather"] * plan.overlap_param_gather
     words += [f"--attention-backend {'flash' if program.flash else 'unfused'}"] + ["--fp8-format hybrid"] * program.fp8
@@ -57,6 +60,8 @@ def deepspeed(program, plan, model):
         plan.precision: {"enabled": True},
         "zero_optimization": zero,
     }
+    if plan.cp > 1:
+        config |= {"sequence_parallel_size": plan.cp, "data_parallel_size": plan.dp}
     if plan.tp > 1 and plan.pp == 1:
         config["tensor_parallel"] = {"autotp_size": plan.tp}
     return "\n".join([json.dumps(config, indent=2), *in_code(program, plan)])
@@ -69,6 +74,8 @@ def in_code(program, plan):
         yield f"PipelineModule(layers, topology=PipeModelDataParallelTopology({sizes}){again})"
     elif plan.recompute == "full":
         yield "model.gradient_checkpointing_enable()"
+    if plan.cp > 1:
+        yield f"UlyssesSPAttentionHF.register_with_transformers(..., sequence_parallel_size={plan.cp})"
     if program.compiled:
         yield "engine.compile()"
 
@@ -90,6 +97,7 @@ def torchtitan(program, plan, model):
     degree, tokens = "--parallelism.{}_degree {}".format, plan.microbatch * model.tokens
     words = [degree("data_parallel_shard", plan.shard), degree("data_parallel_replicate", plan.replicas)]
     words += [degree("tensor_parallel", plan.tp), degree("pipeline_parallel", plan.pp)]
+    words += [degree("context_parallel", plan.cp) + " --parallelism.spmd_backend spmd_types"] * (plan.cp > 1)
     words += [f"--parallelism.fsdp_reshard_after_forward {RESHARD[plan.zero]}"]
     words += ["--parallelism.no-enable_sequence_parallel"] * (plan.tp > 1 and not plan.sequence_parallel)
     if plan.pp > 1:

@@ -1,11 +1,11 @@
 """Programs that run a plan: their kernels, what they cannot run, and the flags that switch a plan on.
 
-                  kernels                   ZeRO, in a pipeline   sequence parallelism   recomputation
-    Megatron-LM   fused                     0 to 3, 0 and 1       regather               selective, full
-    DeepSpeed     torch's                   0 to 3, 0 and 1       -                      full
-    FSDP          torch's                   0, 2, 3, none         -                      full
-    torchtitan    torch's, or compiled      0, 2, 3, 0 and 1      save                   per_op, full
-    tinydist      torch's                   0 to 3                save, regather         selective, full
+                  kernels                   ZeRO, in a pipeline   sequence parallelism   recomputation     context
+    Megatron-LM   fused                     0 to 3, 0 and 1       regather               selective, full   all three
+    DeepSpeed     torch's                   0 to 3, 0 and 1       -                      full              ulysses
+    FSDP          torch's                   0, 2, 3, none         -                      full              -
+    torchtitan    torch's, or compiled      0, 2, 3, 0 and 1      save                   per_op, full      gather
+    tinydist      torch's                   0 to 3                save, regather         selective, full   all three
 
 What else a program cannot run is in program_limits.py, its flags in program_options.py, both with their sources.
 ``replace(MEGATRON_LM, flash=False)`` is the same program with attention that writes its weights down.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..hardware.lookup import look_up
-from ..plan import RECOMPUTE, SCHEDULES, SEQUENCE_PARALLEL, Plan
+from ..plan import CONTEXT, RECOMPUTE, SCHEDULES, SEQUENCE_PARALLEL, Plan
 from ..rules import amount, each_of, flag, function, one_of, validate, within
 from . import program_limits, program_options
 from .ends import LOSS
@@ -50,6 +50,7 @@ def few(choices, default=()):
 )
 @validate(zero=each_of(within(0, 3)), zero_in_pipeline=each_of(within(0, 3)), schedules=each_of(one_of(SCHEDULES)))
 @validate(sequence_parallel=each_of(one_of(SEQUENCE_PARALLEL), 0), recompute=each_of(one_of(RECOMPUTE)))
+@validate(context=each_of(one_of(CONTEXT), 0))
 @validate(features=each_of(one_of(FEATURES), 0), limits=function, flags=function)
 @dataclass(frozen=True)
 class Program:
@@ -73,6 +74,7 @@ class Program:
     schedules: tuple[str, ...] = few((*SCHEDULES,))
     sequence_parallel: tuple[str, ...] = few(SEQUENCE_PARALLEL)
     recompute: tuple[str, ...] = few(RECOMPUTE)
+    context: tuple[str, ...] = few(CONTEXT)
     features: tuple[str, ...] = few(FEATURES)  # of FEATURES those that it has
     limits: Callable = program_limits.none
     flags: Callable = program_options.none
@@ -101,6 +103,8 @@ class Program:
             yield self.unable("sequence_parallel", plan.sequence_parallel, (*self.sequence_parallel, None))
         if plan.recompute not in self.recompute:
             yield self.unable("recompute", plan.recompute, self.recompute)
+        if plan.cp > 1 and plan.context not in self.context:
+            yield self.unable("context", plan.context, self.context or ["cp = 1"])
         for each in FEATURES:
             if getattr(self, each) and each not in self.features:
                 yield f"{self} has no {each}=True: its matmuls and kernels are what they are"
@@ -119,18 +123,19 @@ MEGATRON_LM = Program(
 )  # fmt: skip
 DEEPSPEED = Program(
     "DeepSpeed", zero_in_pipeline=(0, 1), schedules=("1f1b",), sequence_parallel=(), recompute=("none", "full"),
-    features=("compiled",), limits=program_limits.deepspeed, flags=program_options.deepspeed,
+    context=("ulysses",), features=("compiled",), limits=program_limits.deepspeed, flags=program_options.deepspeed,
     source=program_limits.DEEPSPEED,
     holds=DEEPSPEED_HOLDS, sums="all-reduce", narrow_sums=True, reuse=1e9,
 )  # fmt: skip
 FSDP = Program(
     "FSDP", zero=(0, 2, 3), zero_in_pipeline=(0,), sequence_parallel=(), recompute=("none", "full"),
-    limits=program_limits.fsdp, flags=program_options.fsdp, source=program_limits.FSDP,
+    context=(), limits=program_limits.fsdp, flags=program_options.fsdp, source=program_limits.FSDP,
     holds=FSDP_HOLDS,
 )  # fmt: skip
 TORCHTITAN = Program(
     "torchtitan", early_stop=False, zero=(0, 2, 3), zero_in_pipeline=(0, 1), schedules=("gpipe", "1f1b", "interleaved"),
-    sequence_parallel=("save",), recompute=("none", "per_op", "full"), limits=program_limits.torchtitan,
+    sequence_parallel=("save",), recompute=("none", "per_op", "full"), context=("gather",),
+    limits=program_limits.torchtitan,
     flags=program_options.torchtitan, source=program_limits.TORCHTITAN,
     holds=FSDP_2,
 )  # fmt: skip

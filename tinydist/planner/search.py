@@ -114,6 +114,7 @@ def search(model, cluster, batch, devices=None, program=MEGATRON_LM, **fixed) ->
     return Found(sorted(found, key=lambda each: each.seconds), refused)
 
 
+LEAST_TOKENS = 8192  # of a sequence on each rank of a context group, unless cp is given: as Llama 3 was trained
 FOLLOWS = ("dp", "microbatches", "schedule")  # from the devices, the batch, and the other choices
 
 
@@ -126,27 +127,29 @@ def check_fixed(fixed):
             must("search", name, RULES[name], value)
 
 
-def choices(program, pp):
+def choices(program, pp, cp):
     return {
         "zero": program.zero_stages(pp),
         "microbatch": (1, 2, 4, 8),
         "sequence_parallel": (None, *(each for each in program.sequence_parallel if each != "overlap")),
         "recompute": program.recompute,
         "chunks": (1, 2, 4) if "interleaved" in program.schedules else (1,),
+        "context": program.context if cp > 1 else ("ring",),
     }
 
 
 def plans(model, cluster, program, devices, batch, fixed):
     """Each combination; None where it makes no sense, or why in words."""
     sizes = [size for size in divisors(devices, cluster.devices_per_node) if model.heads % size == 0]
-    given = {name: (fixed.pop(name),) for name in ("tp", "pp", *choices(program, 1)) if name in fixed}
-    for tp, pp in product(given.pop("tp", sizes), given.pop("pp", divisors(devices, model.layers))):
-        dp, rest = divmod(devices, tp * pp)
+    given = {name: (fixed.pop(name),) for name in ("tp", "pp", "cp", *choices(program, 1, 1)) if name in fixed}
+    cuts = given.pop("cp", divisors(devices, max(1, model.tokens // LEAST_TOKENS) if program.context else 1))
+    for tp, pp, cp in product(given.pop("tp", sizes), given.pop("pp", divisors(devices, model.layers)), cuts):
+        dp, rest = divmod(devices, tp * pp * cp)
         if rest:
             continue
-        ways = choices(program, pp) | given
+        ways = choices(program, pp, cp) | given
         for chosen in product(*ways.values()):
-            yield plan_of(batch, dict(zip(ways, chosen)) | {"tp": tp, "pp": pp, "dp": dp} | fixed)
+            yield plan_of(batch, dict(zip(ways, chosen)) | {"tp": tp, "pp": pp, "dp": dp, "cp": cp} | fixed)
 
 
 def plan_of(batch, sizes):
@@ -154,7 +157,7 @@ def plan_of(batch, sizes):
     microbatches, rest = divmod(batch, dp * sizes["microbatch"])
     if rest or (looped and (pp == 1 or microbatches % (microbatches // pp or 1))):
         return None
-    if (sizes["sequence_parallel"] and sizes["tp"] == 1) or (sizes["zero"] and dp == 1):
+    if (sizes["sequence_parallel"] and sizes["tp"] == 1) or (sizes["zero"] and dp * sizes["cp"] == 1):
         return None
     try:
         return Plan(**sizes, schedule="interleaved" if looped else "1f1b", microbatches=microbatches)

@@ -21,7 +21,7 @@ from .buckets import block_of, table
 from .checks import refuse
 from .machine import Group, Machine, Measured
 from .microbatch import times
-from .model import Model, layers_of
+from .model import Model, layers_of, tokens_of
 from .overlap import ExposedCommunication, gradient_bytes
 from .passes import NUMBER
 from .programs import MEGATRON_LM, Program
@@ -61,7 +61,7 @@ def machine_of(operation, cluster, machine):
 
 def timed_step(model, plan, cluster, program, machine):
     """Of a plan that was checked."""
-    how = plan.sequence_parallel, plan.recompute, plan.overlap_comm
+    how = plan.sequence_parallel, plan.recompute, plan.overlap_comm, plan.cp, plan.context
     found = times(model, program, machine, plan.tp, plan.microbatch, *how)
     layers, numbers, M = layers_of(plan, model), parameters(model, plan), plan.microbatches
     added = machine.memory(bytes_of_microbatch(program, plan))
@@ -79,7 +79,8 @@ def timed_step(model, plan, cluster, program, machine):
         "products": M * work[0],
         "memory": M * work[1],
         "tensor group": M * work[2],
-        "waiting for the CPU": M * work[3],
+        "context group": M * work[3],
+        "waiting for the CPU": M * work[4],
         "gradients added": M * added * numbers[slowest],
         "pipeline messages": M * waiting,
         "bubble": pipeline(each, plan) - M * each[slowest],
@@ -96,7 +97,7 @@ def exposed(model, program, plan, machine, found):
     Ranks between both ends that have as many layers are alike.
     """
     never, alike = [0.0] * plan.pp, parts_of(plan, model)
-    if plan.dp == 1:
+    if plan.dp * plan.cp == 1:
         return never, 0.0
     needed = {*alike} if plan.zero > 1 else alike[:1]
     seconds = {part: ExposedCommunication(model, program, plan, machine, part, found).exposed() for part in needed}
@@ -116,15 +117,14 @@ def bytes_of_microbatch(program, plan):
     if plan.zero < 2:
         return added
     own = efficiency.TORCH_KEPT + efficiency.TORCH_ADDED * (1 - 1 / plan.microbatches)
-    return added + efficiency.TORCH_WHOLE + own / plan.shard
+    return added + efficiency.TORCH_WHOLE + own / plan.shards
 
 
 def bytes_of_step(program, plan):
     """The same, in a step."""
-    shards = plan.shard if plan.zero else 1
     if program.fused:
-        return efficiency.STEP[plan.precision] / shards
-    return efficiency.TORCH_WHOLE * (plan.zero < 2) + efficiency.TORCH_OWN[plan.precision] / shards
+        return efficiency.STEP[plan.precision] / plan.shards
+    return efficiency.TORCH_WHOLE * (plan.zero < 2) + efficiency.TORCH_OWN[plan.precision] / plan.shards
 
 
 def pipeline(each, plan):
@@ -138,8 +138,8 @@ def message(model, plan, machine):
     """From a stage to the next: each tensor rank sends its part; where tokens are not cut, all gather them again."""
     if plan.pp == 1:
         return 0.0
-    x = plan.microbatch * model.tokens * model.width * NUMBER
-    across = plan.dp * plan.tp >= machine.cluster.devices_per_node
+    x = tokens_of(plan, model) * model.width * NUMBER
+    across = plan.ranks // plan.pp >= machine.cluster.devices_per_node
     gathered = (
         0.0 if plan.sequence_parallel else machine.collective("all-gather", x, Group.along(plan.tp, 1, machine.cluster))
     )
@@ -164,7 +164,7 @@ def renewed(model, program, plan, machine, found):
     if plan.overlap_param_gather:
         parts = {*parts_of(plan, model)}
         return max(ExposedCommunication(model, program, plan, machine, part, found).renewed() for part in parts)
-    group = Group.along(plan.shard, plan.tp, machine.cluster)
+    group = Group.along(plan.shards, plan.tp, machine.cluster)
     return machine.collective("all-gather", max(parameters(model, plan)) * ITEM[plan.precision], group)
 
 
@@ -172,7 +172,7 @@ def tied(model, program, plan, machine):
     """The first and the last stage exchange the gradients of what they share, and add them up."""
     if plan.pp == 1 or not model.tied:
         return 0.0
-    shards = plan.shard if plan.zero and not program.fused else 1
+    shards = 1 if program.fused else plan.shards
     nbytes = table(model, plan.tp) * gradient_bytes(program, plan) / shards
     near = plan.ranks <= machine.cluster.devices_per_node
     return machine.collective("all-reduce", nbytes, Group(2, 2 if near else 1)) + machine.memory(3 * nbytes)

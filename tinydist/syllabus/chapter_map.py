@@ -35,7 +35,10 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "14b Many": "07 14",
     "15 Your program": "05",
     "15b Forecast": "15",
+    "16 Long context": "03d 10",
+    "16b Parallel": "07b 16",
     "17 Experts": "03b 05",
+    "18 Fewer bytes": "03 05",
 }
 
 

@@ -1,6 +1,6 @@
 """Training: combined data, tensor and pipeline parallelism, and a training loop.
 
-mesh.py         the device mesh with four axes, and the slowest link of each
+mesh.py         the device mesh with five axes, and the slowest link of each
 parallelize.py  applies a plan to a model
 engine.py       a training step, with one optimizer step over all stages of a rank; evaluation
 checkpoint.py   checkpoints that can be resharded to another mesh; saver.py: asynchronous saves

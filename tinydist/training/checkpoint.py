@@ -8,7 +8,7 @@
 What is saved is known by a parameter's name in the whole model, and its place in it: which part tensor parallelism has
 left, and which shard of that. Each number is written once, by the first of the ranks that have it:
 
-    replicate    copies of a shard                   the first one
+    replicate    copies of a shard; cp, in ZeRO 0    the first one
     tp           copies of a norm, of key heads      the first one
     pp           the copy of a tied parameter        not at all: the stage of the original does
 
@@ -103,7 +103,7 @@ class EngineState(Checkpointable):
         return self.zero_of[row].param_group(row)
 
     def saved(self, row):
-        if self.engine.mesh.get_local_rank("replicate"):
+        if torch.distributed.get_rank(self.zero_of[row].replicas):
             return {}
         return {parameter: segment for parameter, segment in row.saved.items() if self._is_first(parameter)}
 

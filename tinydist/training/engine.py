@@ -3,12 +3,13 @@
     forward_backward   runs all microbatches through the pipeline; ZeRO of each stage reduces gradients in backward
     optimizer_step     tied gradients | one all-reduce: loss, norm | clip | finite? | step on this rank's shards
 
-Bytes that a rank sends in a step, of its N parameters of e bytes, with gradients in fp32; d = replicate, s = shard, t =
-tp; M microbatches of b rows, T tokens, width D; R = M if gradients are reduced in every microbatch, else 1:
+Bytes that a rank sends in a step, of its N parameters of e bytes, with gradients in fp32; d = replicate, s = shards,
+t = tp; M microbatches of b rows, T tokens (of a context rank), width D; R = M if gradients are reduced in each, else 1:
 
     tp          in a layer 2 all-reduces of b T D e forward, 2 backward, for each microbatch: 2 (t-1)/t of each
     pp          M b T D e down, and M up; with sequence parallelism 1/t of it; tied: 4 bytes of each number of a shard
-    shard       4 N (s-1)/s R       reduce-scatter, of fp32
+    cp          in a layer what context_parallel sends of b rows, for each microbatch
+    shard       4 N (s-1)/s R       reduce-scatter, of fp32; cp ranks are among these, or in ZeRO 0 the replicas
                 e N (s-1)/s         all-gather after the step; in ZeRO 3, two in every microbatch instead
     replicate   4 N 2 (d-1)/d R/s   all-reduce of gradients, of fp32
 
@@ -31,6 +32,7 @@ import torch
 import torch.distributed as dist
 from torch._subclasses import FakeTensor
 
+from ..context_parallel import shard_sequence
 from ..pipeline_parallel import Worker, make_schedule
 from ..pipeline_parallel.tied_weights import add_that_of
 from ..plan import SCHEDULES
@@ -82,7 +84,8 @@ class Engine:
     # A step.
 
     def step(self, tokens=None, targets=None, lr=None):
-        """A training step on this data-parallel rank's rows [B/dp, T]: the same on its pipeline and tensor ranks.
+        """A training step on this data-parallel rank's rows [B/dp, T]: the same on its pipeline, tensor and context
+        ranks, of which each takes its tokens.
 
         Only the first stage reads tokens, only the last targets: elsewhere one may be None, the other says the shape.
         """
@@ -94,7 +97,7 @@ class Engine:
         """Accumulates gradients. Takes the same arguments as ``step``."""
         one = torch.ones((), device=self.device)
         self.scale = self.scaler.scale(one) if self.scaler else one
-        self.loss += self._summand(self._worker(tokens, targets).step(tokens, targets))
+        self.loss += self._summand(self._worker(tokens, targets).step(*self._of_context_rank(tokens, targets)))
 
     @validate(lr=amount)
     @torch.no_grad()
@@ -147,7 +150,7 @@ class Engine:
         for stage in self.stages.values():
             stage.eval()
         self.scale = 1.0
-        loss = self._summand(self._worker(tokens, targets).evaluate(tokens, targets))
+        loss = self._summand(self._worker(tokens, targets).evaluate(*self._of_context_rank(tokens, targets)))
         for stage in self.stages.values():
             stage.train()
         dist.all_reduce(loss)
@@ -157,11 +160,18 @@ class Engine:
         """Of the mean over all data-parallel ranks; each has its loss on all ranks of its tensor group; 0 elsewhere."""
         if loss is None:
             return torch.zeros_like(self.loss)
-        return loss.detach() / (self.scale * self.plan.dp * self.plan.tp)
+        return loss.detach() / (self.scale * self.plan.dp * self.plan.cp * self.plan.tp)
 
     def _loss(self, logits, targets):
         """In fp32, as a mean over many tokens needs."""
         return self.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()) * self.scale
+
+    def _of_context_rank(self, *batch):
+        """Of each sequence the tokens that this rank has."""
+        if self.plan.cp == 1:
+            return batch
+        group = self.mesh.get_group("cp")
+        return [tensor if tensor is None else shard_sequence(tensor, group) for tensor in batch]
 
     # The pipeline.
 
@@ -193,9 +203,9 @@ def between_stages(plan, shape):
     if shape is None or len(shape) != 2 or shape[0] % plan.microbatches:
         rule, got = f"B/dp divisible by microbatches ({plan.microbatches})", shape and list(shape)
         raise ValueError(f"step: tokens or targets must be [B/dp, T], {rule}, got {got}")
-    if plan.sequence_parallel and shape[1] % plan.tp:
-        raise ValueError(f"step: the sequence length ({shape[1]}) must be divisible by tp ({plan.tp})")
-    return shape[0] // plan.microbatches, shape[1] // (plan.tp if plan.sequence_parallel else 1)
+    for words in plan.uneven(shape[1]):
+        raise ValueError(f"step: {words}")
+    return shape[0] // plan.microbatches, shape[1] // (plan.cp * (plan.tp if plan.sequence_parallel else 1))
 
 
 def known(number):

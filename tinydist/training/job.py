@@ -46,7 +46,7 @@ OF_THEIR_OWN = {
     "allow_change": each_of(one_of([name.replace("_", "-") for name in CHANGES]), 0),
 }
 # No key of ds_config.json says these.
-BESIDE_A_FILE = ("replicate", "schedule", "chunks", "sequence_parallel", "recompute")
+BESIDE_A_FILE = ("replicate", "schedule", "chunks", "sequence_parallel", "context", "recompute")
 HELD_OUT = 0.1  # of the data
 HOST_MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else inf
 LINES = 20  # printed in a run, where no terminal shows a bar

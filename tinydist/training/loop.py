@@ -28,6 +28,7 @@ from ..rules import count, each_of, function, positive, validate, whole
 from ..torch_internals import device_of_group
 from .checkpoint import load
 from .data import Batches, broadcast_data
+from .mesh import data_rank, place_in
 from .meters import peak_flops, peak_memory
 from .run_folder import check_same_run, only_run_in
 from .saver import Saver
@@ -185,7 +186,7 @@ def rows_of(engine, batches, step):
     plan, mesh = engine.plan, engine.mesh
     if not engine.stages.keys() & {0, plan.stages - 1}:
         return torch.empty(batches.batch // plan.dp, batches.context, dtype=torch.int64, device="meta"), None
-    rank = mesh.get_local_rank("replicate") * plan.shard + mesh.get_local_rank("shard")
+    rank = data_rank(plan, place_in(mesh))
     found = broadcast_data(lambda: dict(zip(NAMES, batches.rows(step, rank, plan.dp))), mesh.get_group("tp"))
     return [found[name].to(device_of_group()) for name in NAMES]
 

@@ -1,4 +1,4 @@
-"""The device mesh: ranks along four axes (pp, replicate, shard, tp), and the link that each axis uses.
+"""The device mesh: ranks along five axes (pp, replicate, shard, cp, tp), and the link that each axis uses.
 
     pp         0                    1                  16 ranks as pp=2, replicate=2, shard=2, tp=2
     replicate  0         1          0         1
@@ -7,10 +7,11 @@
     rank       0 1  2 3  4 5  6 7   8 9  ...
 
 tp varies fastest, as in Megatron-LM: it communicates most, in every layer, without overlap, so its ranks share a node.
-Shards come next, then replicas; pipelines communicate least and may span nodes. Source: Narayanan et al.,
-Megatron-LM, 2021, section 3.2, takeaway 1.
+Context ranks come next (there is one in the picture), then shards and replicas; pipelines communicate least and may
+span nodes. Source: Narayanan et al., Megatron-LM, 2021, section 3.2, takeaway 1; Llama Team 2024, section 3.3.2.
 """
 
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from ..plan import Plan
 from ..rules import one_of, validate, whole
 
-AXES = ("pp", "replicate", "shard", "tp")
+AXES = ("pp", "replicate", "shard", "cp", "tp")
 an_axis = one_of(AXES)
 
 
@@ -30,12 +31,13 @@ class Place(NamedTuple):
     pp: int
     replicate: int
     shard: int
+    cp: int
     tp: int
 
 
 @validate(plan=Plan)
 def shape_of(plan):
-    return Place(plan.pp, plan.replicas, plan.shard, plan.tp)
+    return Place(plan.pp, plan.replicas, plan.shard, plan.cp, plan.tp)
 
 
 @validate(plan=Plan, rank=whole)
@@ -45,6 +47,11 @@ def place_of(plan, rank):
     if rank >= plan.ranks:
         raise ValueError(f"place_of: {plan.product}, 0 to {plan.ranks - 1}, but rank {rank} was requested")
     return Place(*[rank // prod(shape[axis + 1 :]) % size for axis, size in enumerate(shape)])
+
+
+def data_rank(plan, place):
+    """Of those that have other rows."""
+    return place.replicate * plan.shard + place.shard
 
 
 @validate(plan=Plan, axis=an_axis, rank=whole)
@@ -71,6 +78,21 @@ def check_mesh(plan, mesh):
     if given != wanted:
         raise ValueError(f"parallelize: the mesh must have the axes {sizes(wanted)}, but has {sizes(given)}")
     return mesh
+
+
+def groups_of_states(plan, mesh):
+    """Of this rank: those among whom states are sharded, and those that have the same shards. Ranks of a context group
+    have the same parameters, and other tokens: they shard, or are copies."""
+    shards, copies, context = mesh.get_group("shard"), mesh.get_group("replicate"), mesh.get_group("cp")
+    if plan.cp == 1:
+        return shards, copies
+    return (along_both(shards, context), copies) if plan.zero else (shards, along_both(copies, context))
+
+
+def along_both(a, b):
+    """The group along two axes of a mesh, in each of which ranks are equally far apart."""
+    ranks, here = map(dist.get_process_group_ranks, (a, b)), dist.get_rank()
+    return dist.new_group([i + j - here for i, j in product(*ranks)], use_local_synchronization=True)
 
 
 def sizes(axes):

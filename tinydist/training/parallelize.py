@@ -1,11 +1,12 @@
-"""Applies a parallel plan to a model: precision, tensor, recomputation, pipeline and data parallelism, in this order.
+"""Applies a parallel plan to a model: precision, tensor, context, recomputation, pipeline and data parallelism.
 
     start        all ranks of a pipeline have the first one's model; those of the other axes follow, as they are made
     precision    parameters in 16 bits, if the plan says so
     tensor       each rank keeps its shard of each matrix, and of the tokens between (tensor_parallel)
+    context      each rank has some of the tokens of every sequence, and attends to all (context_parallel)
     recompute    activation recomputation in backward (recompute)
     pipeline     the layers are split into stages, and a rank keeps its own (pipeline_parallel)
-    data         each stage is wrapped in ZeRO 0 to 3, over shards and replicas (zero)
+    data         each stage is wrapped in ZeRO 0 to 3, over shards and replicas, context ranks among them (zero)
 
 Tensor comes first, as names of layers are those of the whole model; ZeRO last, as it shards what is left. torchtitan
 cuts stages first, and in each applies tensor, recomputation and ``fully_shard`` (distributed/pipeline_parallel.py).
@@ -16,6 +17,7 @@ gradients in 16 bits, 2 psi/(pp tp) more in fp32.
 import torch
 
 from ..collectives.agreement import broadcast_all, check_same_parameters, numbers_of_root
+from ..context_parallel import shard_attention
 from ..pipeline_parallel import cut, layers_of
 from ..pipeline_parallel.stages import gpts
 from ..pipeline_parallel.tied_weights import untied
@@ -28,7 +30,7 @@ from ..tensor_parallel.cuts import copies_of
 from ..torch_internals import device_of_group
 from ..zero import ZeRO1, ZeRO2, ZeRO3, ZeROInfinity, ZeROOffload
 from .engine import Engine, schedule_of
-from .mesh import AXES, check_mesh, make_mesh, place_in
+from .mesh import check_mesh, data_rank, groups_of_states, make_mesh, place_in
 
 ZERO = (ZeRO1, ZeRO1, ZeRO2, ZeRO3)  # 0 is 1 with a shard group of one rank
 OFFLOADED = (None, ZeROOffload, ZeROOffload, ZeROInfinity)  # in the host's memory
@@ -50,7 +52,8 @@ def parallelize(
     if plan.recompute == "per_op":
         raise ValueError("parallelize: recompute='per_op' is for the planner: use 'selective' or 'full' here")
     mesh = make_mesh(plan) if mesh is None else check_mesh(plan, mesh)
-    pp, replicas, shards, tp = map(mesh.get_group, AXES)
+    pp, tp = mesh.get_group("pp"), mesh.get_group("tp")
+    shards, replicas = groups_of_states(plan, mesh)
     sizes, width = plan.stage_layers(len(model.blocks)), model.config.dim
     sizes[0] += 1  # the embedding
     sizes[-1] += 1  # the head
@@ -60,6 +63,8 @@ def parallelize(
     broadcast_all([*model.parameters(), *model.buffers()], group=pp)
     model.to(dtype_of(plan))
     shard(model, tp, sequence_parallel=plan.sequence_parallel)
+    if plan.cp > 1:
+        shard_attention(model, mesh.get_group("cp"), plan.context)
     recomputed(model, plan.recompute)
     names = {parameter: name for name, parameter in model.named_parameters()}
     stages = cut(layers_of(model), sizes)
@@ -73,7 +78,7 @@ def parallelize(
         how = dict(group=shards, replicas=replicas, apart=copies.get, **options)
         zero[number] = around(stage, plan, list(stage), optimizer_class, of_stage(stage, names, groups), **how)
         for bucket in zero[number].buckets:
-            bucket.norm_weight = 1 / (copies_of(bucket.parameters[0], tp) * plan.replicas)
+            bucket.norm_weight = 1 / (copies_of(bucket.parameters[0], tp) * plan.copies)
     seed_rng_per_rank(plan, mesh)
     scaler = LossScaler(scaler_rule) if plan.precision == "fp16" else None
     return Engine(plan, mesh, mine, zero, tied, names, model.cross_entropy, width, scaler)
@@ -116,8 +121,8 @@ def recomputed(model, how):
 
 
 def seed_rng_per_rank(plan, mesh):
-    """Seed random generators: the same within a tensor-parallel group, different across data and pipeline ranks."""
+    """Seed random generators: the same within a tensor-parallel group, different across all other ranks."""
     device = device_of_group(None)
     (seed,) = numbers_of_root([torch.initial_seed() % 2**31], device)
-    pp, replicate, shard, _ = place_in(mesh)
-    torch.manual_seed(seed + (pp * plan.replicas + replicate) * plan.shard + shard)
+    place = place_in(mesh)
+    torch.manual_seed(seed + (place.pp * plan.dp + data_rank(plan, place)) * plan.cp + place.cp)

@@ -70,8 +70,8 @@ def masked_where_a_mask_is_needed(q, k, v, out, T, S, scale, causal: tl.constexp
 
 @right("choose_tile")
 def from_the_most_queries_down(gpu, head_dim, tokens):
-    """The first number of queries with which any keys fit."""
-    for queries in (1024, 512, 256, 128, 64, 32, 16):
+    """The first number of queries with which any keys fit, and with which half of them would be more programs."""
+    for queries in (each for each in (1024, 512, 256, 128, 64, 32, 16) if each < 2 * tokens):
         for keys in range(1024, 0, -16):
             in_shared = 2 * queries * head_dim + 4 * gpu.stages * keys * head_dim
             in_registers = 4 * queries * head_dim + 4 * queries * keys
@@ -88,7 +88,7 @@ def room_by_division(gpu, head_dim, tokens):
     for queries in 2 ** torch.arange(4, 11):
         room = (gpu.shared / (2 * head_dim) - queries) / (2 * gpu.stages)
         room = min(room, gpu.registers / (4 * queries) - head_dim, 1024)
-        if room >= 16:
+        if room >= 16 and queries < 2 * tokens:
             best = int(queries), int(room // 16 * 16)
     programs = len(range(0, tokens, best[0]))
     nbytes = 2 * head_dim * tokens + programs * 2 * (2 * head_dim * tokens)
@@ -102,7 +102,8 @@ def one_program_at_a_time(gpu, head_dim, tokens):
     for queries in (16, 32, 64, 128, 256, 512, 1024):
         for keys in range(16, 1040, 16):
             shared = 2 * head_dim * (queries + 2 * gpu.stages * keys)
-            if shared <= gpu.shared and 4 * queries * (head_dim + keys) <= gpu.registers:
+            fits = shared <= gpu.shared and 4 * queries * (head_dim + keys) <= gpu.registers
+            if fits and queries < 2 * tokens:
                 found[queries] = keys
     queries = max(found)
     numbers = 0

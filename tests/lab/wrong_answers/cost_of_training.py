@@ -56,6 +56,16 @@ def the_rule_of_six(layers, width, intermediate, heads, kv_heads, vocabulary, se
     return 6 * parameters, (8 if recomputes else 6) * parameters
 
 
+@wrong("flops_per_token", "values", "one of the two is missing")
+def keys_without_values(
+    layers, width, intermediate, heads, kv_heads, vocabulary, sequence, experts, chosen, recomputes
+):
+    mlp = chosen * 3 * width * intermediate + experts * width if experts > 1 else 3 * width * intermediate
+    of_layers = layers * (2 * (2 * width**2 + width**2 // heads * kv_heads + mlp) + 2 * sequence * width)
+    model = 3 * (of_layers + 2 * width * vocabulary)
+    return model, model + of_layers * recomputes
+
+
 @wrong("flops_per_token", "values", "the hardware's FLOPs")
 def nothing_is_run_again(*arguments):
     model, _ = solved("flops_per_token")(*arguments)

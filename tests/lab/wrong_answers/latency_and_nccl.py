@@ -75,9 +75,12 @@ def by_latency_alone(nbytes, per_node, nodes, protocols):
 # choose_algorithm
 
 
-@wrong("choose_algorithm", "values", "nothing (None)")
-def chooses_nothing(nbytes, per_node, nodes, nvlink, cards, ways):
-    pass
+@wrong("choose_algorithm", "values", "half as much out of each node, and still 2 n through each NVLink")
+def half_inside_too(nbytes, per_node, nodes, nvlink, cards, ways):
+    halved = "sent = leaves = nbytes if nodes == 2 else 2 * nbytes"
+    return solved("choose_algorithm", "sent = leaves = 2 * nbytes", halved)(
+        nbytes, per_node, nodes, nvlink, cards, ways
+    )
 
 
 @wrong("choose_algorithm", "values", "the algorithm is 'ring'")

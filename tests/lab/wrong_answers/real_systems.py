@@ -18,7 +18,7 @@ def in_sequences(system, settings, gpus, context, numbers):
     return solved("batch_and_bucket")(system, settings, gpus, 1, numbers)
 
 
-@wrong("batch_and_bucket", "values", "a bucket is never larger than all gradients")
+@wrong("batch_and_bucket", "values", "by default, too, a bucket is never larger than all gradients")
 def one_default_for_all(system, settings, *others):
     tokens, bucket = solved("batch_and_bucket")(system, settings, *others)
     named = any("bucket" in name for name in settings)

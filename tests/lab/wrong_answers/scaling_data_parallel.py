@@ -92,9 +92,15 @@ def all_of_them(batch, *rest):
     return batch, 1, 1
 
 
-@wrong("fewest_gpus", "values", "the number of GPUs is 8, where 14 is right")
-def microbatches_need_not_divide_a_share(*arguments):
-    return solved("fewest_gpus", "            if share % microbatch:\n                continue\n", "")(*arguments)
+@wrong("fewest_gpus", "values", "a microbatch must divide the share of a GPU")
+def largest_microbatch_and_rounded_up(batch, fits, deadline, forward, optimizer, all_reduce):
+    for gpus in [gpus for gpus in range(1, batch + 1) if batch % gpus == 0]:
+        size = min(fits, batch // gpus)
+        often = -(-batch // gpus // size)
+        shown = max(0.0, all_reduce(gpus) - 2 * forward * size)
+        if often * size * 3 * forward + shown + optimizer <= deadline:
+            return gpus, size, often
+    return 0, 0, 0
 
 
 @wrong("fewest_gpus", "values", "the number of GPUs is 0, where 14 is right")

@@ -21,7 +21,7 @@ from ...launching.options import under_torchrun
 from ...precision import LossScaler
 from ...torch_internals import device_of_group
 from ..engine import Engine
-from ..mesh import make_mesh, place_in
+from ..mesh import data_rank, make_mesh, place_in
 from ..parallelize import around, dtype_of, parallelize, seed_rng_per_rank
 from .config import Config
 from .ds_optimizers import is_tested
@@ -76,7 +76,7 @@ def made(model, config, optimizer_class, groups, options):
     """An ``Engine``: by ``parallelize`` for pipelines and tensor groups; else around any module."""
     plan = config.plan
     model.to(device_of_group())
-    if plan.pp * plan.tp > 1:
+    if plan.pp * plan.cp * plan.tp > 1:
         return parallelize(model, plan, optimizer_class, groups, **options, **config.numbers)
     mesh = make_mesh(plan)
     names = {parameter: name for name, parameter in model.named_parameters()}
@@ -94,8 +94,7 @@ def made(model, config, optimizer_class, groups, options):
 
 def loader_of(engine, data, config, collate_fn):
     """Of this data rank's rows, in DeepSpeed's order."""
-    _, replicate, shard, _ = place_in(engine.mesh)
-    plan, rank = engine.plan, replicate * engine.plan.shard + shard
+    plan, rank = engine.plan, data_rank(engine.plan, place_in(engine.mesh))
     drop_last = bool(config["dataloader_drop_last"])
     sampler = DistributedSampler(data, plan.dp, rank)
     return DataLoader(data, config.micro, sampler=sampler, collate_fn=collate_fn, drop_last=drop_last)

@@ -16,7 +16,7 @@ from torch import nn
 from ...torch_internals import device_of_group
 from ..checkpoint import save
 from ..loop import is_due, resume
-from ..mesh import place_in
+from ..mesh import data_rank, place_in
 from ..parallelize import parallelize
 from .initialize import init_distributed
 from .megatron_args import optimizer_of, parse, plan_of, rate_of
@@ -94,10 +94,10 @@ class Program:
 
     def read(self, dataset, consumed=0):
         """For each stage of this rank an iterator, as each asks once a microbatch; None but for tensor rank 0."""
-        args, (_, replicate, shard, tensor) = get_args(), place_in(self.engine.mesh)
-        rank, dp = replicate * self.engine.plan.shard + shard, args.data_parallel_size
+        args, place = get_args(), place_in(self.engine.mesh)
+        rank, dp = data_rank(self.engine.plan, place), args.data_parallel_size
         for number in self.engine.stages:
-            read = iterator(dataset, args.micro_batch_size, rank, dp, consumed) if tensor == 0 else None
+            read = iterator(dataset, args.micro_batch_size, rank, dp, consumed) if place.tp == 0 else None
             self.iterators[number] = read
 
     def shape(self):

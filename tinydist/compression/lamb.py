@@ -1,0 +1,51 @@
+"""LAMB: Adam's direction, and a length that fits each tensor: a step of lr times the norm of its weights.
+
+    r     = m_hat / (sqrt(v_hat) + eps) + weight_decay w
+    ratio = |w| / |r|, the trust ratio of a tensor (1 where a norm is 0)
+    w    -= lr ratio r
+
+A large batch allows a larger rate, but not for every tensor: where weights are small, Adam's steps, all of one size,
+are a large part of them. Sends nothing: gradients are averaged before, by DDP.
+Source: You et al., Large Batch Optimization for Deep Learning: Training BERT in 76 minutes, 2020, algorithm 2.
+"""
+
+import torch
+
+from ..rules import positive, several, validate
+from .one_bit_adam import moments, with_gradients
+
+
+@validate(params=several, lr=positive)
+class Lamb(torch.optim.Optimizer):
+    """Optimizer. Equal to timm's with ``always_adapt=True`` and no clipping: a ratio for all, also without decay."""
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0):
+        super().__init__(params, dict(lr=float(lr), betas=betas, eps=eps, weight_decay=weight_decay, step=0))
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for options in self.param_groups:
+            options["step"] += 1
+            for p in with_gradients(options):
+                self._update(p, self.state[p], **options)
+        return loss
+
+    def _update(self, p, state, step, lr, betas, eps, weight_decay, **_):
+        m, v = moments(state, p)
+        m.mul_(betas[0]).add_(p.grad, alpha=1 - betas[0])
+        v.mul_(betas[1]).addcmul_(p.grad, p.grad, value=1 - betas[1])
+        root = v.sqrt() / (1 - betas[1] ** step) ** 0.5
+        update = m / (1 - betas[0] ** step) / (root + eps)
+        update += weight_decay * p
+        p.add_(update, alpha=-lr * trust_ratio(p, update))
+
+
+def trust_ratio(weights, update):
+    """How long a step is beside one of Adam: |weights| / |update|."""
+    weight_norm, update_norm = norm(weights), norm(update)
+    return (weight_norm / update_norm).item() if weight_norm and update_norm else 1.0
+
+
+def norm(tensor):
+    return tensor.pow(2).sum().sqrt()
