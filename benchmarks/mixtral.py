@@ -121,7 +121,7 @@ def main():
     rank = run.memory[0]
     print(f"{(dense + experts) / 1e9:.2f} billion parameters, {experts / 1e9:.2f} of them in experts")
     print(f"at rest {sum(rank.at('end').values()) / 1e9:.2f} GB, by formula {at_rest(chosen.layers) / 1e9:.2f}")
-    print(f"at the peak {rank.peak / 1e9:.2f} GB: {({k: round(v / 1e9, 2) for k, v in rank.at_peak.items()})}")
+    print(f"at the peak {rank.peak / 1e9:.2f} GB: { ({k: round(v / 1e9, 2) for k, v in rank.at_peak.items()}) }")
     held = chosen.layers * SIZES.held(2 * chosen.tokens, 2 * chosen.tokens, 2)
     print(f"of it held for the backward of MoE layers, by formula {held / 1e9:.2f} GB")
     rate = flops(chosen.layers, chosen.tokens) / run.seconds

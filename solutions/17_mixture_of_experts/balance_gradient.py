@@ -80,9 +80,9 @@ def balance_gradient(logits, chosen, coefficient):
     and P_i the mean over all tokens, of all ranks, of its softmax score. logits is [N, E], in float32 or float64,
     chosen [N, k] has the experts of this rank's tokens. Every rank has N tokens.
     """
-    p, E = dist.get_world_size(), logits.shape[1]
     # ? f, over all ranks
     # ? the gradient for the scores, and through the softmax
+    p, E = dist.get_world_size(), logits.shape[1]
     load = torch.bincount(chosen.flatten(), minlength=E)
     dist.all_reduce(load)
     f = (load / load.sum()).to(logits.dtype)

@@ -74,6 +74,11 @@ SUM = "best.values / best.values.sum(-1, keepdim=True)"
             "return {",
             "weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-20)\n    return {",
         ),
+        mistake(
+            "Assignments are counted, and not tokens: one that loses two of its experts counts twice",
+            "int((~kept).sum())",
+            "int((~kept).any(-1).sum())",
+        ),
     ],
     hints=[
         "torch.topk gives experts in the order of scores: column 0 has the first choices of all tokens.",
