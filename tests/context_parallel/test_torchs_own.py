@@ -9,6 +9,7 @@ from tiny_training import assert_every_rank_has
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._context_parallel import _attention as theirs
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tinydist
 from tinydist.context_parallel import positions, ring_attention, shard_sequence
@@ -31,7 +32,11 @@ def test_on_processors_torch_does_not_dispatch_attention():
 
     def program():
         q, k, v = (each.detach() for each in inputs(16, heads=4, groups=4))
-        with context_parallel(init_device_mesh("cpu", (2,)), buffers=[q, k, v], buffer_seq_dims=[2, 2, 2]):
+        mesh = init_device_mesh("cpu", (2,))
+        with (
+            sdpa_kernel(SDPBackend.FLASH_ATTENTION),
+            context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2]),
+        ):
             return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     message = r"_scaled_dot_product_flash_attention_for_cpu.default does not have a sharding strategy registered"

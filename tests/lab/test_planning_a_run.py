@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tinydist.planner import MEGATRON_LM, Model, Plan, find_model, goodput, young
-from tinydist.planner.activations import in_flight, shapes
+from tinydist.planner.activations import in_flight, shapes_of
 from tinydist.planner.memory import moments
 from tinydist.planner.model import layers_of
 from tinydist.syllabus.registry import find
@@ -92,8 +92,7 @@ def test_states_are_those_of_the_planner(case):
 def test_activations_are_those_of_the_planners_layers(case):
     *sizes, rank = given(case)
     model, plan = in_planner(*sizes)
-    how = plan.sequence_parallel, plan.recompute, plan.precision
-    a_layer = shapes(model, PROGRAM, plan.tp, plan.microbatch, *how).block
+    a_layer = shapes_of(model, PROGRAM, plan).block
     its = in_flight(plan, rank) * layers_of(plan, model)[rank] * a_layer
     assert result("bytes_of_plan", case)["activations"] == pytest.approx(its, rel=1e-9)
     assert its <= max(live for _, live, _, _ in moments(model, PROGRAM, plan, rank)[1]) * (1 + 1e-9)

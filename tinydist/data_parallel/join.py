@@ -58,7 +58,8 @@ class Join:
             if self.ddp.training:
                 broadcast_all(self.ddp.module.buffers(), group=self.ddp.group)
             for bucket in self.reducer.buckets:
-                self.reducer.hook(bucket.flat.zero_(), share, self.ddp.group)()
+                bucket.flat.zero_()
+                self.reducer.hook(bucket, share, self.ddp.group)()
             self.reducer.rebuild_due = self.reducer.learning
         self._take_the_last_model()
 
