@@ -63,7 +63,8 @@ SUM = "best.values / best.values.sum(-1, keepdim=True)"
             "math.ceil(factor * N / E)",
         ),
         mistake(
-            "An expert takes C assignments: the one in place C, counted from 0, is over",
+            "An expert takes C assignments: the one in place C, counted from 0, is over, and a whole number is not "
+            "rounded up",
             "place < most",
             "place <= most",
         ),
