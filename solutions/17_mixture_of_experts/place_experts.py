@@ -87,6 +87,7 @@ COST = "any(place[e] != node for e in experts)"
             "best = min(placements, key=crossing)",
             "best = min(reversed(placements), key=crossing)",
         ),
+        mistake("Those are the experts of node 1", "list(best)}", "[e for e in range(E) if e not in best]}"),
         mistake(
             "The first half of the experts is on node 0, not those with even numbers",
             "range(E // 2))",

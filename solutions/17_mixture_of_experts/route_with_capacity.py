@@ -56,6 +56,7 @@ SUM = "best.values / best.values.sum(-1, keepdim=True)"
             BACK,
             "kept = kept.view(N, k)",
         ),
+        mistake("Nothing was dropped: an expert takes at most C assignments", "place < most", "place < k * N"),
         mistake("The capacity is rounded up", MOST, "math.floor(factor * k * N / E)"),
         mistake(
             "There are k N assignments, and not N: an even load is k N / E for each expert",

@@ -16,7 +16,7 @@ def with_the_librarys_capacity(logits, k, factor):
     return solved("route_with_capacity")(logits, k, factor)
 
 
-@wrong("route_with_capacity", "kept", "is right")
+@wrong("route_with_capacity", "kept", "Nothing was dropped")
 def nothing_is_dropped(logits, k, factor):
     return solved("route_with_capacity")(logits, k, 1e6)
 
