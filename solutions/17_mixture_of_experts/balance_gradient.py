@@ -36,7 +36,7 @@ INSIDE = "f - (f * scores).sum(-1, keepdim=True)"
         BY_HAND,
         Waits("whatever is started is waited for"),
         Values("the gradient for this rank's logits; 1, 2, 3 and 4 ranks"),
-        Bytes("one all-reduce of E numbers, of 8 bytes at most", room=2.0, fewer=True),
+        Bytes("what one all-reduce of E numbers of 8 bytes sends, at most", room=2.0, fewer=True),
     ],
     check_communication=False,  # what is sent are whole numbers, which nothing changes on the way
     mistakes=[

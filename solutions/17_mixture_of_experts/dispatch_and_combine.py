@@ -79,9 +79,20 @@ BACK = "weights[token, slot][:, None] * back"
             "torch.zeros_like(x).index_add(0, token.sort().values, ",
         ),
         mistake(
-            "The outputs are not weighted: each is multiplied by its weight, and then they are added up",
+            "The outputs are not weighted as given: each is multiplied by its weight, which is not divided by the sum "
+            "again, and then they are added up",
             BACK,
             "back",
+        ),
+        mistake(
+            "-1 is no expert: what was dropped is not sent. As an index, -1 takes the last expert",
+            "(chosen >= 0).nonzero()",
+            "(chosen > -2).nonzero()",
+        ),
+        mistake(
+            "A token with several experts gets their sum: its row was overwritten",
+            "torch.zeros_like(x).index_add(0, token, ",
+            "torch.zeros_like(x).index_copy(0, token, ",
         ),
         mistake(
             "The weights are those of the assignments before they were sorted",

@@ -34,6 +34,13 @@ def test_cases():
     yield case(60, 8, 4, 5, ", all of node 0", nodes=[0] * 60)
 
 
+def place(answer, chosen, nodes, E):
+    """To explain an error, the lab tries other E: all placements of 512 experts would never end."""
+    if E > 8:
+        raise ValueError("E is at most 8")
+    return answer(chosen, nodes, E)
+
+
 COST = "any(place[e] != node for e in experts)"
 
 
@@ -42,6 +49,7 @@ COST = "any(place[e] != node for e in experts)"
     minutes=20,
     difficulty=3,
     test_cases=test_cases,
+    program=place,
     targets=[
         BY_HAND,
         Part("rows", "rows", "the fewest rows that cross between the nodes in a dispatch, of all placements"),
@@ -65,6 +73,11 @@ COST = "any(place[e] != node for e in experts)"
             "all(place[e] != node for e in experts)",
         ),
         mistake(
+            "Expert 0 need not be on node 0: tokens have a node, so the two nodes are not alike. Try all placements",
+            "list(combinations(range(E), E // 2))",
+            "[each for each in combinations(range(E), E // 2) if 0 in each]",
+        ),
+        mistake(
             "That is the worst placement: take the one with the fewest rows",
             "best = min(placements, key=crossing)",
             "best = max(placements, key=crossing)",
@@ -74,6 +87,7 @@ COST = "any(place[e] != node for e in experts)"
             "best = min(placements, key=crossing)",
             "best = min(reversed(placements), key=crossing)",
         ),
+        mistake("Those are the experts of node 1", "list(best)}", "[e for e in range(E) if e not in best]}"),
         mistake(
             "The first half of the experts is on node 0, not those with even numbers",
             "range(E // 2))",

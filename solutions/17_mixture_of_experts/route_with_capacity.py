@@ -56,6 +56,7 @@ SUM = "best.values / best.values.sum(-1, keepdim=True)"
             BACK,
             "kept = kept.view(N, k)",
         ),
+        mistake("Nothing was dropped: an expert takes at most C assignments", "place < most", "place < k * N"),
         mistake("The capacity is rounded up", MOST, "math.floor(factor * k * N / E)"),
         mistake(
             "There are k N assignments, and not N: an even load is k N / E for each expert",
@@ -63,7 +64,8 @@ SUM = "best.values / best.values.sum(-1, keepdim=True)"
             "math.ceil(factor * N / E)",
         ),
         mistake(
-            "An expert takes C assignments: the one in place C, counted from 0, is over",
+            "An expert takes C assignments: the one in place C, counted from 0, is over, and a whole number is not "
+            "rounded up",
             "place < most",
             "place <= most",
         ),

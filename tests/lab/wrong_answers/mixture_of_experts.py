@@ -16,7 +16,7 @@ def with_the_librarys_capacity(logits, k, factor):
     return solved("route_with_capacity")(logits, k, factor)
 
 
-@wrong("route_with_capacity", "kept", "is right")
+@wrong("route_with_capacity", "kept", "Nothing was dropped")
 def nothing_is_dropped(logits, k, factor):
     return solved("route_with_capacity")(logits, k, 1e6)
 
@@ -86,3 +86,20 @@ def the_most_popular_to_the_node_with_most_tokens(chosen, nodes, E):
     right = solved("place_experts")(chosen, nodes, E)
     rows = sum(any((e not in first) != node for e in experts) for experts, node in zip(chosen, nodes))
     return {"rows": rows, "in order": right["in order"], "node 0": first}
+
+
+@wrong("dispatch_and_combine", "values", "-1 is no expert")
+def the_dropped_go_to_the_last_expert(x, chosen, weights, own, owner):
+    return solved("dispatch_and_combine")(x, chosen % len(owner), weights, own, owner)
+
+
+@wrong("dispatch_and_combine", "values", "was overwritten")
+def the_last_row_overwrites(x, chosen, weights, own, owner):
+    way = "torch.zeros_like(x).index_{}(0, token, ".format
+    return solved("dispatch_and_combine", way("add"), way("copy"))(x, chosen, weights, own, owner)
+
+
+@wrong("place_experts", "rows", "Expert 0 need not be on node 0")
+def expert_0_is_on_node_0(chosen, nodes, E):  # the lab must not try all placements of 512 experts to explain it
+    every = "combinations(range(E), E // 2)"
+    return solved("place_experts", f"list({every})", f"[each for each in {every} if 0 in each]")(chosen, nodes, E)
