@@ -1,6 +1,7 @@
 """Answers that would end, block or fill the process that judges them, or change what they are judged by."""
 
 import itertools
+import multiprocessing
 import os
 import signal
 import sys
@@ -31,6 +32,20 @@ def test_a_right_answer_passes_in_a_process_of_its_own(toy):
     verdict = judge_isolated(named(right), toy)
     assert verdict.passed and verdict.exercise is toy
     assert verdict.told == judge(named(right), toy).told
+
+
+def test_what_a_process_says_last_counts_though_it_has_ended_before_one_looks(monkeypatch):
+    gate, has_ended = multiprocessing.Event(), isolation._Limits.ended
+
+    def late(limits):
+        gate.set()
+        while not has_ended(limits):
+            pass
+        return True
+
+    monkeypatch.setattr(isolation, "LOOK", 0)
+    monkeypatch.setattr(isolation._Limits, "ended", late)
+    assert isolation.run_isolated(lambda: gate.wait(60)) is True
 
 
 def ends(tensor):

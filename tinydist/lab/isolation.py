@@ -44,6 +44,8 @@ def run_isolated(function):
         with progress_message(lambda: words):
             while True:
                 while not receiver.poll(LOOK):
+                    if limits.ended() and not receiver.poll():  # it may have said its last since
+                        raise EOFError
                     limits.look(case)
                 kind, said = receiver.recv()
                 if kind == "ends":
@@ -79,10 +81,12 @@ class _Limits:
         _, self.began, _ = self.taken()
         self.last, self.since = self.began, time.monotonic()
 
+    def ended(self):
+        """Has it, while a process that it has forked may hold the other end of the pipe?"""
+        return self.taken()[0]
+
     def look(self, case):
-        ended, seconds, size = self.taken()
-        if ended:  # and a process that it has forked holds the other end of the pipe
-            raise EOFError
+        _, seconds, size = self.taken()
         if seconds > self.last:
             self.last, self.since = seconds, time.monotonic()
         for beyond, words in [
