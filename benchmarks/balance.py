@@ -1,6 +1,6 @@
 """How evenly a small GPT's routers load their experts as it trains: without balancing, with Switch's loss, with a bias.
 
-    python benchmarks/balance.py [--seeds 5] [--steps 300] [--only METHOD | --longer] [--write]
+    python benchmarks/balance.py [--seeds 5] [--steps 300] [--only METHOD] [--write]
 
 2 layers of width 64, 16 experts, 2 for a token, dropless, on tinydist's text (its hash is in the table), of which the
 last tenth is held out. Every tenth step: the load of the fullest expert over the mean, in the worst layer and on the
@@ -10,8 +10,7 @@ balancing. One process, a minute or two a run; ``--write`` puts the table where 
 ``--only`` runs one method and keeps the stored rows of the others.
 
 And a dense GPT with as many FLOPs for a token: its MLP has the width of two experts together. All learn at 2e-3, which
-is the best of 1, 2, 4 and 8e-3 for it. ``--longer`` trains it, and the GPT with the evenest load, on five times the
-tokens with two seeds, and adds the losses to the table ("held out, longer").
+is the best of 1, 2, 4 and 8e-3 for it.
 """
 
 import argparse
@@ -29,7 +28,6 @@ from tinydist.model import GPT, GPTConfig, load_text
 FILE = Path(__file__).parents[1] / "notebooks" / "data" / "17_balance.csv"
 EXPERTS, TOP_K, ROWS, LENGTH, FACTOR = 16, 2, 8, 64, 1.25
 HIDDEN, RATE, DENSE = 128, 2e-3, "dense"  # width of an expert, learning rate, the model without experts
-EVENEST, LONGER = "sigmoid, bias 0.01", "held out, longer"
 HELD_OUT = 10  # one part in so many
 SIGMOID = partial(Router, score="sigmoid", bias=True)
 METHODS = {  # name: (router, weight of the balance loss, rate of the bias)
@@ -141,29 +139,13 @@ def row_of(what, method, seed, step, tokens, loss, by_layer):
     }  # fmt: skip
 
 
-def longer(write, seeds=2, steps=1500):
-    where = {"text": text_hash(), **csv_rows.measured_on("torch")}
-    rows = [row for row in csv_rows.read(FILE) if row["what"] != LONGER]
-    for seed in range(seeds):
-        for method in (DENSE, EVENEST):
-            *_, row = train(method, seed, steps)
-            rows.append(row | where | {"what": LONGER})
-            print(method, seed, row["loss"], flush=True)
-    if write:
-        csv_rows.write(FILE, rows, [*rows[0]])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--only", choices=[*METHODS, DENSE])
-    parser.add_argument("--longer", action="store_true")
     parser.add_argument("--write", action="store_true")
     chosen, rows = parser.parse_args(), []
-    if chosen.longer:
-        longer(chosen.write)
-        return
     methods = [chosen.only] if chosen.only else [*METHODS, DENSE]
     kept = [row for row in csv_rows.read(FILE) if row["method"] not in methods] if chosen.only else []
     where = {"text": text_hash(), **csv_rows.measured_on("torch")}
