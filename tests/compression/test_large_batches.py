@@ -25,11 +25,19 @@ def test_one_text_and_as_many_tokens_in_each_run():
 @pytest.mark.parametrize(("name", "batch"), PAIRS)
 def test_five_seeds_at_the_best_rate_of_the_scan(name, batch):
     scan, runs = of("scan", name, batch), of("run", name, batch)
-    assert [float(row["rate"]) for row in scan] == [*large_batches.RATES[name]]
-    best = min(scan, key=lambda row: float(row["loss"]))["rate"]
-    assert {row["rate"] for row in runs} == {best}
+    first = scan[: len(large_batches.RATES[name])]
+    assert [float(row["rate"]) for row in first] == [*large_batches.RATES[name]]
+    near = large_batches.around(large_batches.best(first, name, batch), large_batches.RATES[name])
+    assert [float(row["rate"]) for row in scan[len(first) :]] == near
+    assert {float(row["rate"]) for row in runs} == {large_batches.best(scan, name, batch)}
     assert sorted(row["seed"] for row in runs) == ["0", "1", "2", "3", "4"]
     assert str(large_batches.SCAN_SEED) not in {row["seed"] for row in runs}
+
+
+def test_neighbors_of_a_rate_and_what_is_beyond_the_last():
+    assert large_batches.around(0.01, large_batches.RATES["Adam"]) == [0.0058, 0.017]
+    assert large_batches.around(0.3, large_batches.RATES["LAMB"]) == [0.17, 0.52, 0.9]
+    assert large_batches.around(1e-3, large_batches.RATES["Adam"]) == [0.00058, 0.0017, 0.00033]
 
 
 def test_the_rate_rises_and_falls_to_zero():
