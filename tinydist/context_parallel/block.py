@@ -68,6 +68,19 @@ def _(dout, q, k, v, out, lse, causal, scale):
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
+def keep_for_backward(ctx, inputs, output):
+    ctx.causal, ctx.scale = inputs[3:]
+    ctx.save_for_backward(*inputs[:3], *output)
+
+
+def gradients(ctx, dout, _):
+    """The log-sum-exp is only kept: it has no gradient."""
+    return *block_backward(dout, *ctx.saved_tensors, ctx.causal, ctx.scale), None, None
+
+
+block_forward.register_autograd(gradients, setup_context=keep_for_backward)
+
+
 @register_flop_formula(torch.ops.tinydist.block_forward)
 def forward_flops(q, k, v, causal, *_, **__):
     (B, H, T, d), S = q, k[2]
