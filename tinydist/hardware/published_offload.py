@@ -1,4 +1,4 @@
-"""Published measurements of layers' inputs that recomputation keeps on the host: the bytes that it frees, and its seconds.
+"""Published measurements of layers' inputs that recomputation keeps on the host: bytes that it frees, and seconds.
 
 FREED       on one H100, by ``save_on_cpu``, between forward and backward
 STEPS       seconds of a step: all kept, layers recomputed, and their inputs on the host besides
