@@ -11,11 +11,8 @@ RING = "step + (ranks - 1) * max(step, message)"
 FITS = "heads % ranks == 0 and (kv_heads % ranks == 0 or ranks % kv_heads == 0)"
 
 
-PAIRS = 6e-4  # N (N + 1)/2 pairs, which is exact, are as right as N^2/2: of 2,048 tokens 1/2,048 more
-
-
 def case(about, *arguments):
-    return alone(lambda: arguments, about, rtol=PAIRS)
+    return alone(lambda: arguments, about)
 
 
 def test_cases():
@@ -98,8 +95,8 @@ def choose_way(tokens, heads, kv_heads, head_dim, ranks, flops, bandwidth, laten
     fastest.
 
     A sequence of ``tokens`` is dealt out zig-zag over ``ranks``. Attention runs at ``flops`` FLOP/s, of the pairs that
-    the mask leaves, half of all; merging takes no time. A message takes ``latency`` plus its bytes over ``bandwidth``,
-    and a rank sends one at a time.
+    the mask leaves: half of N x N for N tokens. Merging takes no time. A message takes ``latency`` plus its bytes over
+    ``bandwidth``, and a rank sends one at a time.
 
     "ring": p steps with as many FLOPs each; a message with a block of K and V travels in all but the last step, and is
     hidden as far as the step lasts. "all-gather": p - 1 such messages, and then attention. "Ulysses": four all-to-alls

@@ -59,7 +59,7 @@ def steps(run, titles=None, only=None, columns=None, computed=()):
     for axes, number, arrows in zip(grid, only, moved):
         before = tables[number - 1] if number and isinstance(run, Run) else tables[number]
         draw_table(axes, tables[number], before, size)
-        if columns or any(moved) and parts > 1:
+        if columns or (any(moved) and parts > 1):
             name_parts(axes, tables[number], columns)
         for arrow, lane in lanes_of(arrows).items():
             draw_arrow(axes, arrow, lane, size.cell, size.lane / size.part)

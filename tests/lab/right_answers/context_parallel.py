@@ -4,7 +4,7 @@ import math
 
 import torch
 import torch.distributed as dist
-from lab.registered import others, solved
+from lab.registered import others
 
 RIGHT_ANSWERS, right = others()
 
@@ -66,13 +66,6 @@ def token_by_token(documents, ranks):
 
 
 # choose_way
-
-
-@right("choose_way")
-def with_the_diagonal(tokens, heads, kv_heads, head_dim, ranks, flops, bandwidth, latency):
-    """N (N + 1)/2 pairs: so many are in a causal mask."""
-    exact = flops * tokens / (tokens + 1)
-    return solved("choose_way")(tokens, heads, kv_heads, head_dim, ranks, exact, bandwidth, latency)
 
 
 @right("choose_way")
