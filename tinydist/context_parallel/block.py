@@ -139,6 +139,21 @@ class Blocks:
         return gradient
 
 
+def attend(ctx, q, kv, blocks, *options):
+    """Forward of an autograd function, over blocks as they arrive; options: layout, causal, scale."""
+    out, lse = Blocks(q, *options).forward(blocks)
+    ctx.save_for_backward(q, kv, out, lse)
+    ctx.options = options
+    return out
+
+
+def take_back(ctx, dout):
+    """What its backward begins with: q, kv, the layout, dq, and the gradient of an owner's block, which adds to dq."""
+    q, kv, out, lse = ctx.saved_tensors
+    dq, blocks = torch.zeros_like(q, dtype=wide_of(q)), Blocks(q, *ctx.options)
+    return q, kv, ctx.options[0], dq, lambda owner, block: blocks.backward(owner, block, dout, out, lse, dq)
+
+
 def merge_(out, lse, new_out, new_lse):
     """The result over further keys, in place."""
     out.lerp_(new_out.to(out.dtype), (new_lse - lse).sigmoid()[..., None])
