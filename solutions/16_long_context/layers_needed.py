@@ -45,7 +45,8 @@ def test_cases():
         Own("neither the library's hops nor a graph's solver", BY_HAND, SOLVED),
         Values(
             "for each block the fewest layers after which the last block can know of it: 0 for itself, -1 for never; "
-            "causal layouts and others"
+            "causal layouts and others",
+            whole=True,
         ),
     ],
     mistakes=[
