@@ -1,14 +1,14 @@
 """What the exercises of this chapter share: their order, their notebook's beginning, and what is to be done by hand."""
 
-ORDER = ["gradients_in_runs", "attend_by_layout", "least_seconds"]
+ORDER = ["gradients_in_runs", "attend_by_layout", "layers_needed", "least_seconds"]
 
 INTRODUCTION = """\
 # Exercises: long context
 
 [Notebook 16](../notebooks/16_long_context.ipynb) goes before these. You train blocks with dropout that forget what \
-they computed, attend over the blocks of a layout, and find the least recomputation for a budget of bytes. Use any \
-operation of `torch`, but neither `tinydist.recompute`, `tinydist.attention` nor torch's own checkpointing or \
-attention. Three exercises, about 80 minutes.
+they computed, attend over the blocks of a layout, find how many layers it takes to know of all, and find the least \
+recomputation for a budget of bytes. Use any operation of `torch`, but neither `tinydist.recompute`, \
+`tinydist.attention` nor torch's own checkpointing or attention. Four exercises, about 95 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on small inputs, \
 and is judged on what it returns, on the matmuls that it computes, and on the bytes that it holds at their peak. The \

@@ -94,9 +94,9 @@ def choose_way(tokens, heads, kv_heads, head_dim, ranks, flops, bandwidth, laten
     """Bytes that a rank sends and seconds that causal attention takes, forward, in 16 bits, by three ways; and the
     fastest.
 
-    A sequence of ``tokens`` is dealt out zig-zag over ``ranks``. Attention runs at ``flops`` FLOP/s, of pairs that the
-    mask leaves; merging takes no time. A message takes ``latency`` plus its bytes over ``bandwidth``, and a rank sends
-    one at a time.
+    A sequence of ``tokens`` is dealt out zig-zag over ``ranks``. Attention runs at ``flops`` FLOP/s, of the pairs that
+    the mask leaves: half of N x N for N tokens. Merging takes no time. A message takes ``latency`` plus its bytes over
+    ``bandwidth``, and a rank sends one at a time.
 
     "ring": p steps with as many FLOPs each; a message with a block of K and V travels in all but the last step, and is
     hidden as far as the step lasts. "all-gather": p - 1 such messages, and then attention. "Ulysses": four all-to-alls

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tinydist.attention.flash import flash_backward, flash_forward
 from tinydist.attention.mask import AttentionMask
 from tinydist.attention.online_softmax import finish, merge, part
-from tinydist.context_parallel.block import block_backward, block_forward, merge_
+from tinydist.context_parallel.block import block_backward, block_forward, fused_attention, merge_
 
 
 def block(T=9, S=9, groups=2):
@@ -60,3 +60,17 @@ def test_without_the_processors_kernel(monkeypatch):
     expected = block_forward(q, k, v, True, 1.0)
     monkeypatch.setattr(module, "FUSED", ())
     torch.testing.assert_close(block_forward(q, k, v, True, 1.0), expected, rtol=0, atol=1e-12)
+
+
+def test_fused_attention_has_a_gradient_and_the_causal_half_of_the_flops():
+    q, k, v = (each.requires_grad_() for each in block(groups=2))
+    mask = torch.ones(9, 9, dtype=torch.bool).tril()
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+    dout = torch.linspace(-1, 1, expected.numel(), dtype=q.dtype).view_as(expected)
+    with FlopCounterMode(display=False) as counter:
+        out = fused_attention(q, k, v)
+        found = torch.autograd.grad(out, (q, k, v), dout)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, (q, k, v), dout), rtol=0, atol=1e-12)
+    B, H, T, d = q.shape
+    assert counter.get_total_flops() == 4 * B * H * T * T * d // 2 * 7 // 2

@@ -3,6 +3,7 @@
 from pytest import approx
 
 from tinydist.hardware.published_context_parallel import (
+    BOTH_ON_TPUS,
     GATHERS,
     GPUS,
     LLAMA_3,
@@ -10,6 +11,7 @@ from tinydist.hardware.published_context_parallel import (
     RING_BLOCKS,
     RINGS,
     STYLES,
+    WITH_AND_WITHOUT,
 )
 
 
@@ -37,3 +39,15 @@ def test_llama_3():
 def test_ulysses_was_faster_than_contiguous_parts_and_a_ring():
     assert all(each.gathered < each.ulysses for each in STYLES.values())
     assert ON_TPUS["ring"] < ON_TPUS["Ulysses"] < ON_TPUS["all-gather"]
+
+
+def test_a_ring_comes_closer_with_more_tokens_on_a_chip():
+    ring, gathered = BOTH_ON_TPUS[64, 1], BOTH_ON_TPUS["all-gather"]
+    behind = [ring[tokens] / gathered[tokens] for tokens in sorted(ring)]
+    assert behind == sorted(behind, reverse=True) and behind[-1] > 1
+    assert all(ring * ulysses == 64 for ring, ulysses in (how for how in BOTH_ON_TPUS if how != "all-gather"))
+
+
+def test_with_context_parallelism_each_row_is_faster():
+    assert all(row.with_cp > row.without for row in WITH_AND_WITHOUT.values())
+    assert all(row.gpus * 1024 == tokens for tokens, row in WITH_AND_WITHOUT.items())

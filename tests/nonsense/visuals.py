@@ -123,7 +123,13 @@ CALLS = {
     ),
     "steps": drawn(
         visuals.steps,
-        lambda: dict(run=[[["A1", ""], ["", "B2"]], [["AB1", ""], ["", "B2"]]], titles=["a", "b"], only=[1]),
+        lambda: dict(
+            run=[[["A1", ""], ["", "B2"]], [["AB1", ""], ["", "B2"]]],
+            titles=["a", "b"],
+            only=[1],
+            columns=["c", "d"],
+            computed=[1],
+        ),
     ),
     "beside": drawn(visuals.beside, lambda: dict(measured={1: 1.0}, models={"a": {1: 2.0}}, shown=[1])),
     "table": drawn(visuals.table, lambda: dict(rows={"a": {"x": 1.0}}, unit="s")),

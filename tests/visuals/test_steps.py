@@ -279,3 +279,18 @@ def test_each_column_of_a_film_has_the_number_of_its_part():
         assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "3", "4"]
     for axes in visuals.steps([[["A1", "A2"], ["", ""]]]).axes:
         assert not axes.get_xticklabels()  # the cells say it
+
+
+def test_what_was_computed_has_no_arrow_and_columns_have_names():
+    def program():
+        films = all_gather_ring()
+        return [[film[dist.get_rank()], "A"] if step == 0 else [film[0], "AB"] for step, film in enumerate(films)]
+
+    run = tinydist.launch(program, 2, backend="simulated", cluster=NODE)
+    sent = visuals.steps(run, columns=["held", "result"])
+    figure = visuals.steps(run, columns=["held", "result"], computed=[1])
+    assert_can_be_read(figure)
+    assert sum(len(arrows(axes)) for axes in figure.axes) < sum(len(arrows(axes)) for axes in sent.axes)
+    assert [label.get_text() for label in figure.axes[1].get_xticklabels()] == ["held", "result"]
+    with pytest.raises(ValueError, match="2 parts need one name each, got 1 columns"):
+        visuals.steps(run, columns=["held"])

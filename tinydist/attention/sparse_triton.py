@@ -5,6 +5,8 @@
 A tile is a block of the layout. A list of blocks (CSR: bounds and columns) is all that a kernel for sparse attention
 needs besides: FlexAttention's ``BlockMask`` is one. Absent blocks are neither loaded nor computed.
 
+Forward alone: backward exists in torch, as ``sparse.block_sparse_attention``.
+
 Needs Triton, and is imported by its name alone; on a CPU it runs in Triton's interpreter (see ``flash_triton``).
 """
 

@@ -11,14 +11,13 @@ kept) that and as many gradients in float32. But it waits for them before it com
 Source: Llama Team 2024, The Llama 3 Herd of Models, arXiv 2407.21783, section 3.3.2.
 """
 
-import torch
 import torch.distributed as dist
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ..annotate import purpose
 from ..rules import finite, flag, validate
-from .block import Blocks
+from .block import attend, take_back
 from .layout import gathered, length, summed
 from .ring import checked
 
@@ -32,21 +31,15 @@ def gather_attention(q, k, v, group=None, causal=True, balanced=True, *, tokens=
 class GatherAttention(Function):
     @staticmethod
     def forward(ctx, q, kv, layout, causal, scale):
-        blocks = Blocks(q, layout, causal, scale)
-        out, lse = blocks.forward(all_blocks(kv, layout))
-        ctx.save_for_backward(q, kv, out, lse)
-        ctx.options = layout, causal, scale
-        return out
+        return attend(ctx, q, kv, all_blocks(kv, layout), layout, causal, scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dout):
-        q, kv, out, lse = ctx.saved_tensors
-        layout, blocks = ctx.options[0], Blocks(q, *ctx.options)
-        dq = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
+        q, kv, layout, dq, gradient_of = take_back(ctx, dout)
         parts = dq.new_zeros(layout.ranks, max(layout.sizes), 2, *kv.shape[1:3], kv.shape[4])  # of each rank's K and V
         for owner, block in all_blocks(kv, layout):
-            gradient = blocks.backward(owner, block, dout, out, lse, dq)
+            gradient = gradient_of(owner, block)
             if gradient is not None:
                 parts[owner, : layout.size(owner)] = gradient.movedim(3, 0)
         return dq.to(q.dtype), summed(parts, layout).movedim(0, 3).to(kv.dtype), None, None, None

@@ -26,7 +26,7 @@ from torch.autograd.function import once_differentiable
 from ..annotate import purpose
 from ..attention.groups import check_shapes
 from ..rules import finite, flag, validate
-from .block import Blocks
+from .block import attend, take_back
 from .layout import layout_of, length
 
 
@@ -57,21 +57,15 @@ def check_parts(name, q, k, v):
 class RingAttention(Function):
     @staticmethod
     def forward(ctx, q, kv, layout, causal, scale):
-        blocks = Blocks(q, layout, causal, scale)
-        out, lse = blocks.forward(around(kv, layout))
-        ctx.save_for_backward(q, kv, out, lse)
-        ctx.options = layout, causal, scale
-        return out
+        return attend(ctx, q, kv, around(kv, layout), layout, causal, scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dout):
-        q, kv, out, lse = ctx.saved_tensors
-        layout, blocks = ctx.options[0], Blocks(q, *ctx.options)
-        dq = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
+        q, kv, layout, dq, gradient_of = take_back(ctx, dout)
         arrived = sums = own = None
         for owner, block in around(kv, layout):
-            gradient = blocks.backward(owner, block, dout, out, lse, dq)
+            gradient = gradient_of(owner, block)
             if owner == layout.rank:
                 own = gradient  # stays here: the sums of the others come home in the end
                 continue

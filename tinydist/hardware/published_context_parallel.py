@@ -7,6 +7,8 @@ STRIPES         striped attention: times faster than a contiguous ring, end to e
 LLAMA_3         training runs of Llama 3 405B, with and without context parallelism
 STYLES          tokens/s of one model by Ulysses and by an all-gather of contiguous parts
 ON_TPUS         FLOP/s of a chip by Ulysses, an all-gather and a ring
+BOTH_ON_TPUS    seconds of a step on 64 chips: an all-gather, a ring, and rings of Ulysses groups
+WITH_AND_WITHOUT    FLOP/s of a GPU with context parallelism, and the best that was found without
 
 Sources. RINGS, GATHERS: zhuzilin/ring-flash-attention@01c8baf5, README (read): Llama 3 8B's attention, causal, 8,192
 tokens a GPU, one sequence, FlashAttention 2, GPUs joined by NVLink. RING_BLOCKS: Liu et al. 2023, arXiv 2310.01889,
@@ -14,7 +16,11 @@ table 2 (read in a transcription, viktor-shcherb/msc_thesis@7336389f). STRIPES: 
 abstract (read). LLAMA_3: Llama Team 2024, arXiv 2407.21783, table 4 (read). STYLES: PrimeIntellect-ai/prime-rl pull
 request 2418, May 2026 (an excerpt, read): GLM-4.5-Air, 8 H200, sequences of 64k tokens, steps in tokens/s. It says
 "ring"; its code (models/layers/ring_attn.py, ring_fa3_varlen_func, read) gathers all keys. ON_TPUS: AI-Hypercomputer/
-maxtext pull request 4687, July 2026 (an excerpt, read): Llama 2 7B, 32k tokens on 16 of 64 TPU v5p.
+maxtext pull request 4687, July 2026 (an excerpt, read): Llama 2 7B, 32k tokens on 16 of 64 TPU v5p; its second table,
+of Llama 3.1 8B on 4, was cut off. BOTH_ON_TPUS: pull request 4836 of the same, August 2026 (an excerpt, read; closed):
+Llama 3 8B, one sequence on 64 TPU v5p, median step, no load balancing. WITH_AND_WITHOUT: NVIDIA/NeMo@0aa26711,
+docs/source/performance/performance_long_sequence.md (read): Llama 2 7B in FP8 on DGX H100, NeMo 24.03.01; the rows with
+a context-parallel degree above 1.
 """
 
 from typing import NamedTuple
@@ -102,3 +108,30 @@ class Styles(NamedTuple):
 STYLES = {2: Styles(84e3, 77e3, 60e3), 4: Styles(84e3, 85e3, 57e3)}  # by context-parallel degree
 
 ON_TPUS = {"Ulysses": 239.4e12, "all-gather": 242.7e12, "ring": 130.8e12}
+
+BOTH_ON_TPUS = {  # (ranks of a ring, of a Ulysses group), or all-gather -> tokens of a chip -> seconds
+    "all-gather": {1_024: 1.31, 2_048: 4.03, 4_096: 14.33},
+    (64, 1): {1_024: 1.68, 2_048: 4.63, 4_096: 15.35},
+    (32, 2): {1_024: 1.65, 2_048: 4.52, 4_096: 14.72},
+    (16, 4): {1_024: 1.31, 2_048: 4.02, 4_096: 13.92},
+    (8, 8): {1_024: 1.44, 2_048: 4.05, 4_096: 13.65},
+}
+
+
+class Compared(NamedTuple):
+    """FLOP/s of a GPU. ``gpus``: as many as tokens in 1,024."""
+
+    gpus: int
+    cp: int
+    without: float
+    with_cp: float
+
+
+WITH_AND_WITHOUT = {  # tokens of a sequence
+    32_768: Compared(32, 2, 595e12, 610e12),
+    65_536: Compared(64, 2, 534e12, 574e12),
+    131_072: Compared(128, 4, 424e12, 555e12),
+    262_144: Compared(256, 8, 392e12, 549e12),
+    524_288: Compared(512, 16, 104e12, 549e12),
+    1_048_576: Compared(1024, 32, 26.5e12, 536e12),
+}

@@ -193,8 +193,8 @@ class BlockNames:
 
 
 def joined(letters, name):
-    """AR2, AR head."""
-    return f"{letters}{name}" if name[:1].isdigit() else f"{letters} {name}".strip()
+    """AR2, AR head, to host 2."""
+    return f"{letters}{name}" if letters.isupper() and name[:1].isdigit() else f"{letters} {name}".strip()
 
 
 def steps_of(event):

@@ -31,17 +31,21 @@ NARROWEST, WIDEST, LANE = 0.36, 1.1, 0.07  # from a part to the next; for an arr
 PALER = 0.45  # than an owner's color: black text can be read on it
 
 
-@validate(run=frames_or_run, titles=each_of(str), only=each_of(whole))
+@validate(run=frames_or_run, titles=each_of(str), only=each_of(whole), columns=each_of(str), computed=each_of(whole, 0))
 @picture
-def steps(run, titles=None, only=None):
+def steps(run, titles=None, only=None, columns=None, computed=()):
     """Draw what each rank held before the first step, and after each.
 
     run:   its result on each rank is a list: the rank's row of cells (step_cells.py) at the start and after each step.
            Messages that started together are a step, drawn as arrows into the cells that they changed. Or frames
            without messages: [step][rank] -> row.
     only:  the numbers of the frames to draw, 0 being the start; None: all, and at most 12.
+    columns:  a name for each part. computed: numbers of parts that no message brings.
     """
     tables, titles, sent = frames_of(run, titles)
+    parts = len(tables[0][0])
+    if len(columns or tables[0][0]) != parts:
+        raise ValueError(f"steps: {parts} parts need one name each, got {len(columns)} columns")
     only = list(range(len(tables))) if only is None else must("steps", "only", frame_numbers(len(tables)), only)
     if len(only) > MOST_FRAMES:
         raise ValueError(
@@ -49,13 +53,14 @@ def steps(run, titles=None, only=None):
         )
     tell(summary([tables[number] for number in only]))
     moved = [arrivals(tables[number], tables[max(0, number - 1)], sent[number]) for number in only]
+    moved = [[arrow for arrow in arrows if arrow[2] not in computed] for arrows in moved]
     size = measures(tables[0], moved)
     figure, grid = grid_for(alt_text(tables, titles, only), tables[0], len(only), size)
     for axes, number, arrows in zip(grid, only, moved):
         before = tables[number - 1] if number and isinstance(run, Run) else tables[number]
         draw_table(axes, tables[number], before, size)
-        if any(moved) and len(tables[0][0]) > 1:
-            name_parts(axes, tables[number])
+        if columns or (any(moved) and parts > 1):
+            name_parts(axes, tables[number], columns)
         for arrow, lane in lanes_of(arrows).items():
             draw_arrow(axes, arrow, lane, size.cell, size.lane / size.part)
         axes.set_title(titles[number])
@@ -157,10 +162,11 @@ def grid_for(alt, table, frames, size):
     return figure, grid.flat
 
 
-def name_parts(axes, table):
-    """The part's number above its column: cells may have no room for it."""
+def name_parts(axes, table, names=None):
+    """The part's number above its column, where it has no name: cells may have no room for it."""
     numbers = [{cell.strip(LETTERS) for cell in column} - {""} for column in zip(*table)]
-    axes.set_xticks(range(len(numbers)), [each.pop() if len(each) == 1 else "" for each in numbers], color=SOFT)
+    names = names or [each.pop() if len(each) == 1 else "" for each in numbers]
+    axes.set_xticks(range(len(numbers)), names, color=SOFT)
     axes.tick_params(axis="x", length=0, labeltop=True, labelbottom=False)
 
 

@@ -5,6 +5,7 @@ from lab.registered import collection, solved
 from torch.utils.checkpoint import checkpoint
 
 from tinydist.attention import attention
+from tinydist.attention.sparse_layouts import hops
 from tinydist.recompute import Layer, least_recomputation
 
 WRONG_ANSWERS, wrong = collection()
@@ -89,6 +90,28 @@ def librarys_own(q, k, v, layout, size):
 def exponentials_as_they_are(q, k, v, layout, size):
     edit = "scores.exp() / scores.exp().sum(1, keepdim=True)"
     return solved("attend_by_layout", "scores.softmax(1)", edit)(q, k, v, layout, size)
+
+
+@wrong("layers_needed", "own work", "tinydist.attention")
+def the_librarys_hops(layout):
+    return [int(layers) if layers < len(layout) else -1 for layers in hops(layout)[-1]]
+
+
+@wrong("layers_needed", "values", "is right")
+def as_if_a_window(layout):
+    """The distance over what the last block sees."""
+    n, width = len(layout), max(1, int(layout[-1].sum()) - 1)
+    return [-(-(n - 1 - block) // width) for block in range(n)]
+
+
+@wrong("layers_needed", "values", "is right")
+def from_the_front(layout):
+    """As if knowledge moved only to later blocks, and each block had to be settled once."""
+    needed = [-1] * (len(layout) - 1) + [0]
+    for block in reversed(range(len(layout) - 1)):
+        later = [needed[j] + 1 for j in range(block + 1, len(layout)) if layout[j, block] and needed[j] >= 0]
+        needed[block] = min(later, default=-1)
+    return needed
 
 
 @wrong("least_seconds", "own work", "tinydist.recompute")
