@@ -5,8 +5,11 @@
     dp = replicate x shard           cp  context parallel: each has some of the tokens of every sequence
                                      tp  tensor parallel: each has a part of every matrix
 
+    dp x cp = ep x those with the same   ep  expert parallel: each has some of the experts, and its own tokens
+
     zero    0   1    2    3          of the states of Adam, the gradients, the parameters, how many are sharded
     shards  1   s cp s cp s cp       among how many ranks; there are ``replicate`` copies of the shards (HSDP)
+            1   s cp/ep              of experts
 
     context ring     keys and values pass all cp ranks, while each attends to those that it has
             gather   all of them are gathered first
@@ -20,7 +23,9 @@ Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM,
 dp here), and of torchtitan (Liang et al. 2024, section 2.1). Ranks of a context group have the same parameters, so
 gradients and shards are those of dp x cp ranks: as Megatron's data_parallel_group(with_context_parallel=True) and
 torchtitan's mesh axis "fsdp" (NVIDIA/Megatron-LM@d98e8a64 megatron/core/parallel_state.py, and
-pytorch/torchtitan@b5bcd76c torchtitan/distributed/parallel_dims.py, both read).
+pytorch/torchtitan@b5bcd76c torchtitan/distributed/parallel_dims.py, both read). There expert parallelism lies on the
+same ranks: neighbors have different experts, and tp cuts each as it cuts an MLP (Megatron-LM's expert data ranks;
+torchtitan's axis "efsdp", where tp ranks have experts of their own).
 """
 
 from dataclasses import dataclass, fields, replace
@@ -33,11 +38,11 @@ SEQUENCE_PARALLEL = ("save", "regather", "overlap")
 CONTEXT = ("ring", "gather", "ulysses")
 RECOMPUTE = ("none", "selective", "per_op", "full")
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-SIZES = ("pp", "dp", "cp", "tp", "replicate")
+SIZES = ("pp", "dp", "cp", "tp", "ep", "replicate")
 RULES = {
     "pp": count, "dp": count, "tp": count, "zero": within(0, 3), "replicate": count, "microbatches": count,
     "microbatch": count, "schedule": one_of(SCHEDULES), "chunks": count, "layers": each_of(count),
-    "sequence_parallel": one_of(SEQUENCE_PARALLEL), "cp": count, "context": one_of(CONTEXT),
+    "sequence_parallel": one_of(SEQUENCE_PARALLEL), "cp": count, "context": one_of(CONTEXT), "ep": count,
     "recompute": one_of(RECOMPUTE), "precision": one_of(DTYPES), "max_norm": rate,
     "reduce_each": flag, "offload": flag, "overlap_comm": flag, "overlap_param_gather": flag,
 }  # fmt: skip
@@ -61,6 +66,7 @@ class Plan:
     sequence_parallel: str | None = None  # "save", "regather" or "overlap" (tensor_parallel.shard)
     cp: int = 1
     context: str = "ring"  # how ranks of cp attend to the tokens of the others: "ring", "gather" or "ulysses"
+    ep: int = 1  # expert parallel: each of ep data ranks has some of the experts
     recompute: str = "none"  # "selective": attention's weights; "per_op": all but costly operators; "full": blocks
     precision: str = "fp32"  # of parameters and what is computed with them; masters are in fp32
     max_norm: float | None = None  # of all gradients; inf: it is measured, and nothing is clipped
@@ -80,6 +86,9 @@ class Plan:
             yield f"dp ({dp}) must be divisible by replicate ({copies})"
         if self.zero == 0 and copies != dp:
             yield f"ZeRO 0 has no shards, so replicate ({copies}) must equal dp ({dp})"
+        if (self.shards if self.zero else dp * self.cp) % self.ep:
+            product = (f"dp ({dp})" if copies in (1, dp) else f"dp / replicate ({self.shard})") + f" x cp ({self.cp})"
+            yield f"{product} must be divisible by ep ({self.ep}): these ranks share the experts"
         if self.offload and self.zero == 0:
             yield "offload moves shards, and ZeRO 0 has none: zero must be 1, 2 or 3"
         if self.overlap_param_gather and self.zero not in (1, 2):
@@ -197,6 +206,16 @@ class Plan:
         return self.dp * self.cp // self.shards
 
     @property
+    def expert_shards(self):
+        """The same of experts: ranks among which their states are sharded,"""
+        return self.shards // self.ep if self.zero else 1
+
+    @property
+    def expert_copies(self):
+        """and ranks that have the same shards."""
+        return self.dp * self.cp // (self.ep * self.expert_shards)
+
+    @property
     def reduces_each(self):
         return self.zero >= 2 if self.reduce_each is None else self.reduce_each
 
@@ -226,6 +245,13 @@ class Plan:
             by = f"cp ({cp}) x tp ({tp})" if cp > 1 else f"tp ({tp})"
             yield f"the sequence length ({tokens}) must be divisible by {by}"
 
+    def unshared(self, experts):
+        """Why the experts of a layer, 0 if there are none, cannot be shared so, in words."""
+        if self.ep > 1 and not experts:
+            yield f"ep ({self.ep}) ranks share the experts, but the model has none"
+        elif experts % self.ep:
+            yield f"experts ({experts}) must be divisible by ep ({self.ep})"
+
     def _broken_by_heads(self, heads, keys):
         """Where heads of a tensor rank are divided once more. ``keys``: those of keys and values that it has."""
         if heads % (self.cp * self.tp):
@@ -240,7 +266,7 @@ class Plan:
             added = " + ".join(map(str, self.layers))
             yield f"layers {added} = {sum(self.layers)}, but the model has {layers} layers"
 
-    def unsuited(self, layers, heads, tokens, kv_heads=None, inner=None):
+    def unsuited(self, layers, heads, tokens, kv_heads=None, inner=None, experts=0):
         """Why a model cannot be divided so, in words. ``tokens``: of a sequence; ``inner``: the MLP's width."""
         tp = self.tp
         if heads % tp:
@@ -249,6 +275,7 @@ class Plan:
             yield f"kv_heads ({kv_heads}) must be divisible by tp ({tp}), or tp by kv_heads"
         if inner and inner % tp:
             yield f"the MLP's width ({inner}) must be divisible by tp ({tp})"
+        yield from self.unshared(experts)
         yield from self.uneven(tokens)
         if self.context == "ulysses":
             yield from self._broken_by_heads(heads, max(1, (kv_heads or heads) // tp))

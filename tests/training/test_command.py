@@ -117,7 +117,7 @@ def test_a_text_and_its_tokens_train_alike(tmp_path):
 REFUSED = {
     "--batch many": "train: argument --batch: invalid int value: 'many'",
     "--depth 3": "train: unrecognized arguments: --depth 3",
-    "--mesh dp:2": "Plan: a mesh has the form dp=2,pp=2,tp=2 with axes pp, dp, cp, tp, replicate, got 'dp:2'",
+    "--mesh dp:2": "Plan: a mesh has the form dp=2,pp=2,tp=2 with axes pp, dp, cp, tp, ep, replicate, got 'dp:2'",
     "--mesh dp=3": "Plan: batch (16) must be divisible by dp (3) x microbatches (1)",
     "--mesh tp=3": "train: heads (4) must be divisible by tp (3)",
     "--mesh tp=2 --sequence-parallel save --model context=63": "train: the sequence length (63) must be divisible",
