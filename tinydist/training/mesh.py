@@ -14,6 +14,7 @@ span nodes. Source: Narayanan et al., Megatron-LM, 2021, section 3.2, takeaway 1
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -94,8 +95,8 @@ def groups_of_experts(plan, mesh):
 
 def groups_along(mesh, copies, shards, ep=1):
     """Of this rank's data ranks as a grid, those along its second, first and third axis."""
-    grid = data_ranks(mesh).view(copies, shards, ep)
-    copy, shard, part = (grid == dist.get_rank()).nonzero()[0]
+    grid = data_ranks(mesh).reshape(copies, shards, ep)
+    copy, shard, part = np.argwhere(grid == dist.get_rank())[0]
     lines = grid[copy, :, part], grid[:, shard, part], grid[copy, shard]
     return tuple(dist.new_group(line.tolist(), use_local_synchronization=True) for line in lines)
 
@@ -103,7 +104,7 @@ def groups_along(mesh, copies, shards, ep=1):
 def data_ranks(mesh):
     """Those with the same stages, and parts of matrices, as this rank: along replicate, shard and cp."""
     place = place_in(mesh)
-    ranks = mesh.mesh.permute(*map(mesh.mesh_dim_names.index, AXES))
+    ranks = np.array(mesh.mesh.tolist()).transpose([mesh.mesh_dim_names.index(axis) for axis in AXES])
     return ranks[place.pp, ..., place.tp].flatten()
 
 
