@@ -1,7 +1,6 @@
 """Plans that cannot be are refused, in the words of the equation that does not hold, and with its numbers."""
 
 import re
-from argparse import ArgumentParser
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 import tinydist
 from tinydist.attention.decoder import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
-from tinydist.plan import SEQUENCE_PARALLEL, Plan, add_options
+from tinydist.plan import SEQUENCE_PARALLEL, Plan
 from tinydist.planner import Model, check, find_model
 from tinydist.planner.model import layers_of
 from tinydist.tensor_parallel.layouts import WAYS
@@ -24,6 +23,8 @@ GPT_4 = GPTConfig(layers=4, heads=4, dim=16, context=8)
     [
         (dict(dp=4, zero=1, replicate=3), "dp (4) must be divisible by replicate (3)"),
         (dict(dp=4, replicate=2), "ZeRO 0 has no shards, so replicate (2) must equal dp (4)"),
+        (dict(dp=4, cp=2, ep=3), "dp (4) x cp (2) must be divisible by ep (3): these ranks share the experts"),
+        (dict(dp=4, zero=1, replicate=2, ep=4), "dp / replicate (2) x cp (1) must be divisible by ep (4)"),
         (dict(pp=2, chunks=2), "1f1b has one stage per rank, but chunks(2): that is for interleaved"),
         (dict(schedule="interleaved", chunks=2), "interleaved needs 2 or more pipeline ranks, but pp(1) = 1"),
         (dict(pp=2, schedule="bfs"), "bfs needs 2 or more stages per rank, but chunks(1) = 1"),
@@ -106,8 +107,8 @@ def test_a_mesh_of_other_sizes_is_refused():
 def test_a_mesh_is_written_as_text():
     assert Plan.parse("dp=2, pp=2,tp=2", zero=1) == Plan(2, 2, 2, zero=1)
     assert Plan.parse("") == Plan()
-    for wrong in ("dp", "dp=x", "dp=2,dp=2", "ep=2", "dp=-1"):
-        with pytest.raises(ValueError, match="dp=2,pp=2,tp=2 with axes pp, dp, cp, tp, replicate, got"):
+    for wrong in ("dp", "dp=x", "dp=2,dp=2", "sp=2", "dp=-1"):
+        with pytest.raises(ValueError, match="dp=2,pp=2,tp=2 with axes pp, dp, cp, tp, ep, replicate, got"):
             Plan.parse(wrong)
 
 
@@ -117,6 +118,17 @@ def test_what_follows_from_a_plan():
     assert (replace(plan, replicate=None).shard, Plan(dp=4).shard, Plan(dp=4).replicas) == (4, 1, 4)
     assert [Plan(zero=zero).reduces_each for zero in range(4)] == [False, False, True, True]
     assert Plan(pp=3).stage_layers(7) == [3, 2, 2] and Plan(pp=2, layers=(1, 3)).stage_layers(4) == [1, 3]
+
+
+@pytest.mark.parametrize("sizes", [{}, dict(zero=1), dict(zero=3), dict(zero=2, replicate=2)], ids=str)
+def test_experts_are_shared_by_data_and_context_ranks(sizes):
+    """What dense parts and experts have of them: ep x shards x copies, and ep is 1 for dense parts."""
+    plan = Plan.parse("dp=8,cp=2,tp=2,ep=4", **sizes)
+    assert plan.ranks == 32 and str(plan).startswith("dp 8, cp 2, tp 2, ep 4")
+    assert plan.shards * plan.copies == 16 == plan.ep * plan.expert_shards * plan.expert_copies
+    assert plan.expert_copies == (plan.copies if plan.zero else 4)
+    assert not [*plan.unshared(8)] and [*plan.unshared(6)] == ["experts (6) must be divisible by ep (4)"]
+    assert [*plan.unsuited(1, 4, 16)] == ["ep (4) ranks share the experts, but the model has none"]
 
 
 @pytest.mark.parametrize(
@@ -173,18 +185,3 @@ def test_a_pipeline_ranks_layers_are_those_of_its_stages():
 
 def test_sequence_parallelism_is_that_of_tensor_parallel():
     assert SEQUENCE_PARALLEL == WAYS
-
-
-def test_a_flag_has_no_value():
-    plan = Plan(dp=2, zero=1, overlap_param_gather=True)
-    assert plan.options == {"--mesh": "dp=2", "--batch": 2, "--zero": 1, "--overlap-param-gather": ""}
-    parser = ArgumentParser()
-    add_options(parser)
-    line = " ".join(f"{name} {value}" for name, value in plan.options.items())
-    assert Plan.of(parser.parse_args(line.split())) == plan
-
-
-@pytest.mark.parametrize("how", [dict(layers=(1, 1)), dict(reduce_each=True), dict(overlap_comm=False)], ids=str)
-def test_a_choice_without_an_option_is_not_left_out(how):
-    with pytest.raises(ValueError, match=f"Plan: there is no option for {next(iter(how))}"):
-        _ = Plan(pp=2, **how).options

@@ -5,8 +5,11 @@
     dp = replicate x shard           cp  context parallel: each has some of the tokens of every sequence
                                      tp  tensor parallel: each has a part of every matrix
 
+    ep of the dp x cp ranks          ep  expert parallel: each has some of the experts, and dp cp/ep have the same ones
+
     zero    0   1    2    3          of the states of Adam, the gradients, the parameters, how many are sharded
     shards  1   s cp s cp s cp       among how many ranks; there are ``replicate`` copies of the shards (HSDP)
+            1   s cp/ep              of experts
 
     context ring     keys and values pass all cp ranks, while each attends to those that it has
             gather   all of them are gathered first
@@ -14,13 +17,15 @@
 
     batch = dp x microbatches x microbatch         sequences of a step, the global batch size
 
-The planner finds plans, an engine trains by them, ``train`` has an option for each choice: every rule that a plan must
+The planner finds plans, an engine trains by them, ``train`` has options (plan_options.py): every rule that a plan must
 keep stands here, with the equation that fails; what a model must keep, too. Names are those of Narayanan et al.,
 Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, 2021, section 3.1 (p, t, d are pp, tp,
 dp here), and of torchtitan (Liang et al. 2024, section 2.1). Ranks of a context group have the same parameters, so
 gradients and shards are those of dp x cp ranks: as Megatron's data_parallel_group(with_context_parallel=True) and
 torchtitan's mesh axis "fsdp" (NVIDIA/Megatron-LM@d98e8a64 megatron/core/parallel_state.py, and
-pytorch/torchtitan@b5bcd76c torchtitan/distributed/parallel_dims.py, both read).
+pytorch/torchtitan@b5bcd76c torchtitan/distributed/parallel_dims.py, both read). There expert parallelism lies on the
+same ranks: neighbors have different experts, and tp cuts each as it cuts an MLP (Megatron-LM's expert data ranks;
+torchtitan's axis "efsdp", where tp ranks have experts of their own).
 """
 
 from dataclasses import dataclass, fields, replace
@@ -33,11 +38,11 @@ SEQUENCE_PARALLEL = ("save", "regather", "overlap")
 CONTEXT = ("ring", "gather", "ulysses")
 RECOMPUTE = ("none", "selective", "per_op", "full")
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-SIZES = ("pp", "dp", "cp", "tp", "replicate")
+SIZES = ("pp", "dp", "cp", "tp", "ep", "replicate")
 RULES = {
     "pp": count, "dp": count, "tp": count, "zero": within(0, 3), "replicate": count, "microbatches": count,
     "microbatch": count, "schedule": one_of(SCHEDULES), "chunks": count, "layers": each_of(count),
-    "sequence_parallel": one_of(SEQUENCE_PARALLEL), "cp": count, "context": one_of(CONTEXT),
+    "sequence_parallel": one_of(SEQUENCE_PARALLEL), "cp": count, "context": one_of(CONTEXT), "ep": count,
     "recompute": one_of(RECOMPUTE), "precision": one_of(DTYPES), "max_norm": rate,
     "reduce_each": flag, "offload": flag, "overlap_comm": flag, "overlap_param_gather": flag,
 }  # fmt: skip
@@ -61,6 +66,7 @@ class Plan:
     sequence_parallel: str | None = None  # "save", "regather" or "overlap" (tensor_parallel.shard)
     cp: int = 1
     context: str = "ring"  # how ranks of cp attend to the tokens of the others: "ring", "gather" or "ulysses"
+    ep: int = 1  # expert parallel: each of ep data ranks has some of the experts
     recompute: str = "none"  # "selective": attention's weights; "per_op": all but costly operators; "full": blocks
     precision: str = "fp32"  # of parameters and what is computed with them; masters are in fp32
     max_norm: float | None = None  # of all gradients; inf: it is measured, and nothing is clipped
@@ -80,6 +86,9 @@ class Plan:
             yield f"dp ({dp}) must be divisible by replicate ({copies})"
         if self.zero == 0 and copies != dp:
             yield f"ZeRO 0 has no shards, so replicate ({copies}) must equal dp ({dp})"
+        if (self.shards if self.zero else dp * self.cp) % self.ep:
+            product = (f"dp ({dp})" if copies in (1, dp) else f"dp / replicate ({self.shard})") + f" x cp ({self.cp})"
+            yield f"{product} must be divisible by ep ({self.ep}): these ranks share the experts"
         if self.offload and self.zero == 0:
             yield "offload moves shards, and ZeRO 0 has none: zero must be 1, 2 or 3"
         if self.overlap_param_gather and self.zero not in (1, 2):
@@ -141,26 +150,6 @@ class Plan:
             raise ValueError(f"Plan: {twice[0]} is {sizes[twice[0]]} in the mesh, and {choices[twice[0]]} as an option")
         return cls(**choices | sizes)
 
-    @classmethod
-    def of(cls, options):
-        """Of what a parser with ``add_options`` has read. The batch says how many sequences a microbatch has."""
-        plan = cls.parse(options.mesh, **{name: getattr(options, name) for name in OPTIONS})
-        parts = plan.dp * plan.microbatches
-        if options.batch % parts:
-            product = f"dp ({plan.dp}) x microbatches ({plan.microbatches})"
-            raise ValueError(f"Plan: batch ({options.batch}) must be divisible by {product}")
-        return replace(plan, microbatch=options.batch // parts)
-
-    @property
-    def options(self):
-        """Option -> value, from which ``of`` makes this plan; a flag has none: ""."""
-        chosen = {name: value for name, value in self.chosen.items() if name != "microbatch"}
-        mesh = ",".join(f"{name}={chosen.pop(name)}" for name in SIZES[:-1] if name in chosen)
-        if none := chosen.keys() - OPTIONS.keys():
-            raise ValueError(f"Plan: there is no option for {', '.join(sorted(none))}")
-        words = {"--mesh": mesh or "dp=1", "--batch": self.batch}
-        return words | {OPTIONS[name][0]: "" if value is True else value for name, value in chosen.items()}
-
     # What follows from it.
 
     @property
@@ -197,6 +186,16 @@ class Plan:
         return self.dp * self.cp // self.shards
 
     @property
+    def expert_shards(self):
+        """The same of experts: ranks among which their states are sharded,"""
+        return self.shards // self.ep if self.zero else 1
+
+    @property
+    def expert_copies(self):
+        """and ranks that have the same shards."""
+        return self.dp * self.cp // (self.ep * self.expert_shards)
+
+    @property
     def reduces_each(self):
         return self.zero >= 2 if self.reduce_each is None else self.reduce_each
 
@@ -226,6 +225,13 @@ class Plan:
             by = f"cp ({cp}) x tp ({tp})" if cp > 1 else f"tp ({tp})"
             yield f"the sequence length ({tokens}) must be divisible by {by}"
 
+    def unshared(self, experts):
+        """Why the experts of a layer, 0 if there are none, cannot be shared so, in words."""
+        if self.ep > 1 and not experts:
+            yield f"ep ({self.ep}) ranks share the experts, but the model has none"
+        elif experts % self.ep:
+            yield f"experts ({experts}) must be divisible by ep ({self.ep})"
+
     def _broken_by_heads(self, heads, keys):
         """Where heads of a tensor rank are divided once more. ``keys``: those of keys and values that it has."""
         if heads % (self.cp * self.tp):
@@ -240,7 +246,7 @@ class Plan:
             added = " + ".join(map(str, self.layers))
             yield f"layers {added} = {sum(self.layers)}, but the model has {layers} layers"
 
-    def unsuited(self, layers, heads, tokens, kv_heads=None, inner=None):
+    def unsuited(self, layers, heads, tokens, kv_heads=None, inner=None, experts=0):
         """Why a model cannot be divided so, in words. ``tokens``: of a sequence; ``inner``: the MLP's width."""
         tp = self.tp
         if heads % tp:
@@ -249,6 +255,7 @@ class Plan:
             yield f"kv_heads ({kv_heads}) must be divisible by tp ({tp}), or tp by kv_heads"
         if inner and inner % tp:
             yield f"the MLP's width ({inner}) must be divisible by tp ({tp})"
+        yield from self.unshared(experts)
         yield from self.uneven(tokens)
         if self.context == "ulysses":
             yield from self._broken_by_heads(heads, max(1, (kv_heads or heads) // tp))
@@ -259,42 +266,3 @@ def evenly(layers, stages):
     """Of how many layers each stage is: the first ones have one more where they do not divide."""
     each, more = divmod(layers, stages)
     return [each + (stage < more) for stage in range(stages)]
-
-
-OPTIONS = {  # of a command, for each field: its name, its type, what it takes, help
-    "microbatches": (
-        "--microbatches", int, "N", "microbatches per step: of the pipeline, or for gradient accumulation",
-    ),
-    "max_norm": ("--grad-clip", float, "NORM", "maximum gradient norm (default: no clipping)"),
-    "zero": ("--zero", int, range(4), "ZeRO stage: shard optimizer states (1), gradients (2), parameters (3)"),
-    "overlap_param_gather": (
-        "--overlap-param-gather", bool, None, "overlap the all-gather of parameters with the next forward (ZeRO 1, 2)",
-    ),
-    "replicate": ("--replicate", int, "N", "number of replica groups for hybrid sharding (HSDP)"),
-    "precision": ("--precision", str, DTYPES, "training precision"),
-    "recompute": ("--recompute", str, ("none", "selective", "full"), "activation recomputation"),
-    "sequence_parallel": (
-        "--sequence-parallel", str, SEQUENCE_PARALLEL,
-        "sequence parallelism: save gathered activations, regather them in backward, or overlap with matmuls",
-    ),
-    "context": ("--context-parallel", str, CONTEXT, "attention of context-parallel ranks"),
-    "schedule": ("--schedule", str, SCHEDULES, "pipeline schedule"),
-    "chunks": ("--virtual-stages", int, "N", "virtual pipeline stages per rank (interleaved)"),
-}  # fmt: skip
-
-
-def add_options(parser):
-    """To an ``argparse`` parser, those that ``Plan.of`` reads."""
-    default = " (default: %(default)s)"
-    mesh = "parallelism degrees" + default
-    parser.add_argument("--mesh", default="dp=1", metavar="dp=2,pp=2,tp=2", help=mesh)
-    batch = "global batch size, in sequences" + default
-    parser.add_argument("--batch", type=int, default=16, metavar="N", help=batch)
-    for name, (option, kind, values, words) in OPTIONS.items():
-        if kind is bool:
-            parser.add_argument(option, dest=name, action="store_true", help=words)
-            continue
-        natural = Plan.__dataclass_fields__[name].default
-        metavar = values if isinstance(values, str) else f"{{{','.join(map(str, values))}}}"
-        words += default * (natural is not None)
-        parser.add_argument(option, dest=name, type=kind, default=natural, metavar=metavar, help=words)

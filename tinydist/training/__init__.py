@@ -1,7 +1,7 @@
-"""Training: combined data, tensor and pipeline parallelism, and a training loop.
+"""Training: combined data, tensor, context, expert and pipeline parallelism, and a training loop.
 
 mesh.py         the device mesh with five axes, and the slowest link of each
-parallelize.py  applies a plan to a model
+parallelize.py  applies a plan to a model; experts.py: to its experts
 engine.py       a training step, with one optimizer step over all stages of a rank; evaluation
 checkpoint.py   checkpoints that can be resharded to another mesh; saver.py: asynchronous saves
 lr_schedules.py  learning-rate schedules
@@ -10,6 +10,7 @@ data.py         batches as a function of the step; one reader per tensor-paralle
 meters.py       FLOPs, MFU, peak memory
 loop.py         the training loop
 job.py          the train command's job on each rank; command.py: python -m tinydist train
+expert_options.py  options of models with experts, by Megatron-LM's names
 report.py       a step as files
 compat/         programs and configurations of DeepSpeed and Megatron-LM, on this engine
 """
@@ -21,6 +22,7 @@ from .compat.initialize import add_config_arguments, init_distributed, initializ
 from .compat.model_engine import ModelEngine
 from .data import Batches, broadcast_data
 from .engine import Engine, Step
+from .experts import LoadBalance
 from .loop import History, StepMetrics, train
 from .mesh import AXES, make_mesh, members, place_of
 from .meters import flops_per_token
@@ -34,6 +36,7 @@ __all__ = [
     "Config",
     "Engine",
     "History",
+    "LoadBalance",
     "ModelEngine",
     "Plan",
     "Saver",

@@ -8,13 +8,14 @@
 
 tp varies fastest, as in Megatron-LM: it communicates most, in every layer, without overlap, so its ranks share a node.
 Context ranks come next (there is one in the picture), then shards and replicas; pipelines communicate least and may
-span nodes. Source: Narayanan et al., Megatron-LM, 2021, section 3.2, takeaway 1; Llama Team 2024, section 3.3.2.
+span nodes. Experts have no axis: ep neighbors of those along replicate, shard and cp share them. Source: Narayanan et
+al., Megatron-LM, 2021, section 3.2, takeaway 1; Llama Team 2024, section 3.3.2.
 """
 
-from itertools import product
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -83,16 +84,30 @@ def check_mesh(plan, mesh):
 def groups_of_states(plan, mesh):
     """Of this rank: those among whom states are sharded, and those that have the same shards. Ranks of a context group
     have the same parameters, and other tokens: they shard, or are copies."""
-    shards, copies, context = mesh.get_group("shard"), mesh.get_group("replicate"), mesh.get_group("cp")
     if plan.cp == 1:
-        return shards, copies
-    return (along_both(shards, context), copies) if plan.zero else (shards, along_both(copies, context))
+        return mesh.get_group("shard"), mesh.get_group("replicate")
+    return groups_along(mesh, plan.copies, plan.shards)[0]
 
 
-def along_both(a, b):
-    """The group along two axes of a mesh, in each of which ranks are equally far apart."""
-    ranks, here = map(dist.get_process_group_ranks, (a, b)), dist.get_rank()
-    return dist.new_group([i + j - here for i, j in product(*ranks)], use_local_synchronization=True)
+def groups_of_experts(plan, mesh):
+    """The same of experts; and those that share them, which are neighbors."""
+    return groups_along(mesh, plan.expert_copies, plan.expert_shards, plan.ep)
+
+
+def groups_along(mesh, copies, shards, ep=1):
+    """Of this rank's data ranks as a grid: (those along its second axis, along its first), along its third."""
+    grid = data_ranks(mesh).reshape(copies, shards, ep)
+    copy, shard, part = np.argwhere(grid == dist.get_rank())[0]
+    lines = grid[copy, :, part], grid[:, shard, part], grid[copy, shard]
+    shards, copies, sharing = (dist.new_group(line.tolist(), use_local_synchronization=True) for line in lines)
+    return (shards, copies), sharing
+
+
+def data_ranks(mesh):
+    """Those with the same stages, and parts of matrices, as this rank: along replicate, shard and cp."""
+    place = place_in(mesh)
+    ranks = np.array(mesh.mesh.tolist()).transpose([mesh.mesh_dim_names.index(axis) for axis in AXES])
+    return ranks[place.pp, ..., place.tp].flatten()
 
 
 def sizes(axes):
