@@ -10,7 +10,7 @@ from rounding import between_orders
 
 import tinydist
 from tinydist.compilers import Program, capture, with_gradients
-from tinydist.compilers.graph import VIEWS, value
+from tinydist.compilers.graph import is_view, value
 from tinydist.compilers.lifetimes import home
 from tinydist.compilers.operators import POINTWISE
 from tinydist.tracing.record import Operator
@@ -43,7 +43,7 @@ def bound(graph, inputs):
 
     Watch(torch.fx.GraphModule(torch.nn.Module(), graph)).run(*inputs)
     for node in graph.nodes:
-        if node.op == "call_function" and node.target not in VIEWS:
+        if node.op == "call_function" and not is_view(node):
             sizes = [math.prod(value(each).shape) for each in (*node.all_input_nodes, node)]
             terms += 2 if node.target in POINTWISE else max(sizes)
     return between_orders(torch.float32, terms, max(largest) ** 2)

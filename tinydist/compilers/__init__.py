@@ -11,6 +11,7 @@
     llvm_kernel.py      a kernel as LLVM IR, compiled for this processor (needs llvmlite)
     llvm_math.py        arithmetic in LLVM IR; exp and erf, so that they can be computed on vectors
     triton_kernel.py    a kernel as Triton source (needs Triton)
+    dim_names.py        which dims of an operator's inputs and result are the same
     sharding.py         layouts of all tensors of a graph, from those of its inputs
     partition.py        the graph of one rank, with the collectives that the layouts ask for
 
@@ -24,18 +25,26 @@
 Only the order and the grouping of operators change. What is computed does not, but for the order of sums.
 """
 
+from .dim_names import Sharded
 from .fusion import fuse
 from .graph import capture, with_gradients
 from .memory_plan import Buffer, greedy_by_size, most_alive, side_by_side
+from .partition import gather_results, partition, take_parts
 from .program import Program
+from .sharding import Layouts
 
 __all__ = [
     "Buffer",
+    "Layouts",
     "Program",
+    "Sharded",
     "capture",
     "fuse",
+    "gather_results",
     "greedy_by_size",
     "most_alive",
+    "partition",
     "side_by_side",
+    "take_parts",
     "with_gradients",
 ]

@@ -19,7 +19,7 @@ Sources: Chen et al. 2018, TVM, section 3 (which operators may be fused); Ansel 
 from torch.utils._pytree import tree_leaves
 
 from ..rules import must
-from .graph import VIEWS, Graph, value
+from .graph import Graph, is_view, value
 from .kernel import Kernel, is_fusable, space_of
 
 
@@ -82,5 +82,5 @@ def moved(step):
     """Bytes that a step reads and writes."""
     if isinstance(step, Kernel):
         return step.moved
-    tensors = [] if step.op != "call_function" or step.target in VIEWS else [*step.all_input_nodes, step]
+    tensors = [] if step.op != "call_function" or is_view(step) else [*step.all_input_nodes, step]
     return sum(each.nbytes for node in tensors for each in tree_leaves(value(node)))

@@ -31,10 +31,6 @@ from .operators import is_pointwise
 
 aten = torch.ops.aten
 RESHAPES = {aten.view.default, aten._unsafe_view.default}
-VIEWS = RESHAPES | {
-    aten.expand.default, aten.permute.default, aten.transpose.int, aten.t.default, aten.unsqueeze.default,
-    aten.squeeze.dim, aten.squeeze.dims, aten.unbind.int, aten.select.int, aten.slice.Tensor, operator.getitem,
-}  # fmt: skip
 SAME = {aten.detach.default, aten.alias.default}  # give their argument
 
 
@@ -81,6 +77,11 @@ def with_gradients(function):
     return step
 
 
+def is_view(node):
+    """Has what it gives no bytes of its own?"""
+    return node.target in (operator.getitem, aten._unsafe_view.default) or getattr(node.target, "is_view", False)
+
+
 def value(node):
     """The fake tensor that stands for what a node gives."""
     return node.meta["val"]
@@ -104,16 +105,13 @@ def add_node(graph, before, target, args):
 def drop_same(graph):
     """What changes nothing: detach, and views of the shape that there is."""
     for node in list(graph.nodes):
-        if node.target in SAME or (node.target in VIEWS and is_unchanged(node)):
+        if node.target in SAME or is_unchanged(node):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
 
 
 def is_unchanged(node):
-    before, after = value(node.args[0]), value(node)
-    if not (isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor)) or node.target is aten.slice.Tensor:
-        return False
-    return node.target in RESHAPES | {aten.expand.default} and before.shape == after.shape
+    return node.target in RESHAPES | {aten.expand.default} and value(node.args[0]).shape == value(node).shape
 
 
 def move_views_up(graph):

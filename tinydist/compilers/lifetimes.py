@@ -10,7 +10,7 @@ through a view is alive until then.
 import torch
 from torch.utils._pytree import tree_leaves
 
-from .graph import VIEWS, results, value
+from .graph import is_view, results, value
 from .kernel import Kernel
 from .memory_plan import Buffer
 
@@ -24,7 +24,7 @@ INTO = {  # torch's operators that write where they are told
 
 def home(node):
     """The node that made the bytes."""
-    return home(node.args[0]) if node.target in VIEWS else node
+    return home(node.args[0]) if is_view(node) else node
 
 
 def reads(step):
@@ -32,7 +32,7 @@ def reads(step):
 
 
 def writes(step):
-    return step.writes if isinstance(step, Kernel) else [] if step.target in VIEWS else [step]
+    return step.writes if isinstance(step, Kernel) else [] if is_view(step) else [step]
 
 
 def lifetimes(steps, graph):

@@ -29,31 +29,35 @@ def comparison(sign):
     return lambda on, a, b: on.compare(sign, a, b)
 
 
-POINTWISE = {
-    aten.add.Tensor: primitive("add"),
-    aten.sub.Tensor: primitive("sub"),
-    aten.mul.Tensor: primitive("mul"),
-    aten.div.Tensor: primitive("div"),
-    aten.maximum.default: primitive("maximum"),
-    aten.minimum.default: primitive("minimum"),
-    aten.exp.default: primitive("exp"),
-    aten.log.default: primitive("log"),
-    aten.sqrt.default: primitive("sqrt"),
-    aten.erf.default: primitive("erf"),
-    aten.where.self: primitive("select"),
-    aten.neg.default: lambda on, x: on.sub(on.constant(0.0), x),
-    aten.relu.default: lambda on, x: on.maximum(x, on.constant(0.0)),
-    aten.rsqrt.default: lambda on, x: on.div(on.constant(1.0), on.sqrt(x)),
-    aten.reciprocal.default: lambda on, x: on.div(on.constant(1.0), x),
-    aten.tanh.default: tanh,
-    aten.sigmoid.default: sigmoid,
-    aten.clone.default: lambda on, x: x,
-    aten.full.default: lambda on, shape, number: number,
-} | {
-    getattr(getattr(aten, name), overload): comparison(sign)
-    for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
-    for overload in ("Scalar", "Tensor")
-}
+POINTWISE = (
+    {
+        aten.add.Tensor: primitive("add"),
+        aten.sub.Tensor: primitive("sub"),
+        aten.mul.Tensor: primitive("mul"),
+        aten.div.Tensor: primitive("div"),
+        aten.maximum.default: primitive("maximum"),
+        aten.minimum.default: primitive("minimum"),
+        aten.exp.default: primitive("exp"),
+        aten.log.default: primitive("log"),
+        aten.sqrt.default: primitive("sqrt"),
+        aten.erf.default: primitive("erf"),
+        aten.where.self: primitive("select"),
+        aten.neg.default: lambda on, x: on.sub(on.constant(0.0), x),
+        aten.relu.default: lambda on, x: on.maximum(x, on.constant(0.0)),
+        aten.rsqrt.default: lambda on, x: on.div(on.constant(1.0), on.sqrt(x)),
+        aten.reciprocal.default: lambda on, x: on.div(on.constant(1.0), x),
+        aten.tanh.default: tanh,
+        aten.sigmoid.default: sigmoid,
+        aten.clone.default: lambda on, x: x,
+        aten.full.default: lambda on, shape, number: number,
+    }
+    | {getattr(aten, name).Scalar: primitive(name) for name in ("add", "sub", "mul", "div")}
+    | {
+        getattr(getattr(aten, name), overload): comparison(sign)
+        for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+        for overload in ("Scalar", "Tensor")
+    }
+)
 REDUCTIONS = {aten.sum.dim_IntList: "add", aten.amax.default: "maximum"}  # -> the primitive that joins two
 BEGIN = {"add": 0.0, "maximum": float("-inf")}  # what changes nothing
 FLOATS = {torch.float32, torch.float64}

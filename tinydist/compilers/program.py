@@ -79,7 +79,7 @@ class Program:
         """offsets: {node: place in the arena}."""
         over = write_in_place(self.steps, self.lives, planned) if reuse else {}
         lives = {}
-        for node in planned:
+        for node in [node for node in self.lives if node in planned]:
             first, last = node, self.lives[node]
             while first in over:
                 first = over[first]
