@@ -24,9 +24,18 @@ def is_there(backend):
     return True
 
 
-BACKENDS = [
-    pytest.param(name, marks=pytest.mark.skipif(not is_there(name), reason=f"{name} is not installed: make {target}"))
-    for name, target in (("torch", ""), ("llvm", "compilers"), ("triton", "kernels"))
+def variant(backend, dtype, plan="reuse", target=""):
+    missing = pytest.mark.skipif(not is_there(backend), reason=f"{backend} is not installed: make {target}")
+    return pytest.param(backend, dtype, plan, marks=missing)
+
+
+VARIANTS = [
+    variant("torch", torch.float64),
+    variant("torch", torch.float64, "separate"),
+    variant("torch", torch.float32),
+    variant("llvm", torch.float64, target="compilers"),
+    variant("llvm", torch.float32, target="compilers"),
+    variant("triton", torch.float64, target="kernels"),
 ]
 
 
@@ -49,11 +58,9 @@ def bound(graph, inputs):
     return between_orders(torch.float32, terms, max(largest) ** 2)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("plan", ["reuse", "separate"])
+@pytest.mark.parametrize("backend, dtype, plan", VARIANTS)
 @pytest.mark.parametrize("function, inputs", CASES)
-def test_it_gives_what_eager_gives(function, inputs, plan, dtype, backend):
+def test_it_gives_what_eager_gives(function, inputs, backend, dtype, plan):
     wanted, rounded = listed(function(*inputs)), [each.to(dtype) for each in inputs]
     program = Program(capture(function, *rounded), backend=backend, plan=plan)
     allowed = 1e-12 if dtype == torch.float64 else bound(capture(function, *inputs), inputs)
