@@ -46,6 +46,8 @@ def test_no_view_stands_between_pointwise_operators():
 def test_an_identity_and_a_constant_have_graphs_too():
     assert run(capture(lambda x: x, torch.ones(2)), [torch.ones(2)])[0].tolist() == [1, 1]
     assert run(capture(lambda: torch.full((2,), 3.0)), [])[0].tolist() == [3, 3]
+    ones = capture(lambda x: torch.ones_like(x).view(4) * x.view(4), torch.ones(2, 2))
+    assert run(ones, [torch.eye(2)])[0].tolist() == [1, 0, 0, 1]
 
 
 @pytest.mark.parametrize("function, words", [

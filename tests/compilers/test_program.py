@@ -144,6 +144,17 @@ def test_a_result_may_be_written_over_what_is_read_last():
     assert program.arena == 2 * 8 * 8 * 4
 
 
+def test_what_is_read_in_two_ways_is_not_written_over():
+    def function(x):
+        y = x @ x
+        return (y + y.t()).exp() @ x
+
+    x = torch.arange(9.0, dtype=torch.float64).view(3, 3) / 9
+    program = Program(capture(function, x))
+    assert program.kernels[0].in_place == {}
+    torch.testing.assert_close(program(x), function(x), rtol=1e-14, atol=0)
+
+
 def test_inputs_are_those_that_were_captured():
     program = Program(capture(chain, *inputs_of(chain)))
     x, b = inputs_of(chain)

@@ -125,7 +125,7 @@ def move_views_up(graph):
         tensors = [each for each in inner.all_input_nodes if value(each).shape == before]
         others = [value(each).shape for each in inner.all_input_nodes if each not in tensors]
         last = not others or (before[-1:] == after[-1:] and all(len(shape) <= 1 for shape in others))
-        if last and all(value(each).is_contiguous() for each in tensors):
+        if tensors and last and all(value(each).is_contiguous() for each in tensors):
             moved = {each: add_node(graph, inner, aten.view.default, (each, list(after))) for each in tensors}
             args = map_arg(inner.args, lambda each, moved=moved: moved.get(each, each))
             node.replace_all_uses_with(add_node(graph, inner, inner.target, args))

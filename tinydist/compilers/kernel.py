@@ -19,7 +19,6 @@ from functools import cached_property
 from math import prod
 
 import torch
-from torch.fx import Node
 from torch.fx.node import map_arg
 
 from .graph import value
@@ -96,20 +95,15 @@ def merged(shape, tensors, begin):
 
 def space_of(nodes):
     """(shape, reduced) of loops in which all of these fit, or None."""
-    reduced = {dims for node in nodes if (dims := reduced_dims(node))}
-    full = max((value(node.args[0] if reduced_dims(node) else node).shape for node in nodes), key=prod)
-    if len(reduced) > 1:
+    reduced = {node: reduced_dims(node) for node in nodes if reduced_dims(node)}
+    if len(set(reduced.values())) > 1:
         return None
-    k = max(reduced, default=0)
-    row = (*full[: len(full) - k], *[1] * k)
-    for node in nodes:
-        if reduced_dims(node):
-            fits = value(node.args[0]).shape == full
-        else:
-            fits = is_pointwise(node) and tuple(value(node).shape) in ({tuple(full), row} if k else {tuple(full)})
-        if not fits:
-            return None
-    return full, k
+    k = max(reduced.values(), default=0)
+    spaces = [value(node.args[0] if node in reduced else node).shape for node in nodes]
+    full = max(spaces, key=prod)
+    of_row = torch.Size([*full[: len(full) - k], *[1] * k])  # what a row has one of
+    fits = [space == full or (space == of_row and node not in reduced) for node, space in zip(nodes, spaces)]
+    return (full, k) if all(fits) else None
 
 
 def run_with_torch(kernel):
@@ -127,4 +121,4 @@ def run_with_torch(kernel):
 
 
 def is_fusable(node):
-    return node.op == "call_function" and isinstance(node, Node) and bool(is_pointwise(node) or reduced_dims(node))
+    return node.op == "call_function" and bool(is_pointwise(node) or reduced_dims(node))

@@ -55,11 +55,13 @@ def write_in_place(steps, lives, planned):
     over = {}
     for place, kernel in enumerate(steps):
         if isinstance(kernel, Kernel):
-            ending = [node for node in kernel.reads if home(node) in planned and lives[home(node)].last == place]
+            homes = [home(node) for node in kernel.reads]  # read in two ways, an element is needed twice
+            ending = [node for node, its in zip(kernel.reads, homes) if its in planned and homes.count(its) == 1]
+            ending = [node for node in ending if lives[home(node)].last == place]
             for node in [node for node in kernel.writes if node in planned]:
                 like = next((each for each in ending if alike(kernel, node, each)), None)
                 if like:
-                    ending = [each for each in ending if home(each) is not home(like)]
+                    ending.remove(like)
                     over[node], kernel.in_place[node] = home(like), like
     return over
 

@@ -42,6 +42,8 @@ POINTWISE = (
         aten.sqrt.default: primitive("sqrt"),
         aten.erf.default: primitive("erf"),
         aten.where.self: primitive("select"),
+        aten.where.ScalarOther: primitive("select"),
+        aten.where.ScalarSelf: primitive("select"),
         aten.neg.default: lambda on, x: on.sub(on.constant(0.0), x),
         aten.relu.default: lambda on, x: on.maximum(x, on.constant(0.0)),
         aten.rsqrt.default: lambda on, x: on.div(on.constant(1.0), on.sqrt(x)),
@@ -69,7 +71,7 @@ def is_pointwise(node):
         return False
     inputs = [each.meta["val"] for each in node.all_input_nodes]
     floats = {each.dtype for each in [*inputs, node.meta["val"]]} - {torch.bool}
-    return len(floats) == 1 and floats < FLOATS | {None}
+    return len(floats) == 1 and floats <= FLOATS
 
 
 def reduced_dims(node):

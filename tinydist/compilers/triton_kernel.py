@@ -29,6 +29,16 @@ from .operators import BEGIN, POINTWISE, REDUCTIONS
 
 HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
 REDUCE = {"add": "tl.sum", "maximum": "tl.max"}
+PRIMITIVES = {
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "div": "{} / {}",
+    "maximum": "tl.maximum({}, {}, propagate_nan=tl.PropagateNan.ALL)",
+    "minimum": "tl.minimum({}, {}, propagate_nan=tl.PropagateNan.ALL)",
+    "select": "tl.where({}, {}, {})",
+    **{name: f"tl.{name}({{}})" for name in ("exp", "log", "sqrt", "erf")},
+}
 
 
 def compile_with_triton(kernel):
@@ -119,38 +129,8 @@ class Emitter:
         number = float(number)
         return f'float("{number}")' if number in (float("inf"), float("-inf")) or number != number else repr(number)
 
-    def add(self, a, b):
-        return self.line(f"{a} + {b}")
-
-    def sub(self, a, b):
-        return self.line(f"{a} - {b}")
-
-    def mul(self, a, b):
-        return self.line(f"{a} * {b}")
-
-    def div(self, a, b):
-        return self.line(f"{a} / {b}")
-
-    def maximum(self, a, b):
-        return self.line(f"tl.maximum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)")
-
-    def minimum(self, a, b):
-        return self.line(f"tl.minimum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)")
-
-    def exp(self, x):
-        return self.line(f"tl.exp({x})")
-
-    def log(self, x):
-        return self.line(f"tl.log({x})")
-
-    def sqrt(self, x):
-        return self.line(f"tl.sqrt({x})")
-
-    def erf(self, x):
-        return self.line(f"tl.erf({x})")
+    def __getattr__(self, name):
+        return lambda *values: self.line(PRIMITIVES[name].format(*values))
 
     def compare(self, sign, a, b):
         return self.line(f"{a} {sign} {b}")
-
-    def select(self, condition, a, b):
-        return self.line(f"tl.where({condition}, {a}, {b})")
