@@ -52,9 +52,7 @@ def gather_results(layouts, made, group=None):
     for place, (x, node, cut) in enumerate(zip(made, nodes, cuts)):
         part = local_shape(value(node).shape, cut, layouts.ranks)
         if list(x.shape) != part:
-            raise ValueError(
-                f"gather_results: result {place} of a rank must have the shape {part}, got {list(x.shape)}"
-            )
+            raise ValueError(f"gather_results: result {place} must have a rank's shape, {part}, got {list(x.shape)}")
     return [x if cut == REPLICATED else Resharding(group).all_gather(x, cut) for x, cut in zip(made, cuts)]
 
 

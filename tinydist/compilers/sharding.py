@@ -70,12 +70,11 @@ class Layouts:
             if node.op == "call_function":
                 self._choose(node)
         returned = results(graph)
-        if isinstance(outputs, str) and outputs == "as they come":
-            outputs = [self.there[node][0] for node in returned]
-            outputs = [None if each in (REPLICATED, PARTIAL) else each for each in outputs]
-        for node, layout in zip(
-            *self._given("outputs", returned, [None] * len(returned) if outputs is None else outputs)
-        ):
+        if outputs is None:
+            outputs = [None] * len(returned)
+        elif isinstance(outputs, str) and outputs == "as they come":
+            outputs = [self.of(node) if isinstance(self.of(node), Sharded) else None for node in returned]
+        for node, layout in zip(*self._given("outputs", returned, outputs)):
             self._convert(node, graph.output_node(), layout)
 
     def of(self, node):
