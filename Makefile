@@ -156,7 +156,8 @@ compilers .venv-compilers/made: VENV = .venv-compilers
 compilers: .venv-compilers/made
 	$(call step,tests,Running the tests of generated code,$(PYTEST) tests/compilers)
 
+.venv-compilers/made: EXTRAS = test,compilers,kernels
 .venv-compilers/made: pyproject.toml constraints.txt
 	$(call step,install,Making the environment in .venv-compilers,$(PYTHON) -m venv .venv-compilers && { $(WITHOUT_CUDA); \
-	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[test,compilers,kernels]"; } && echo done)
+	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[$(EXTRAS)]"; } && echo done)
 	@touch $@
