@@ -7,7 +7,7 @@ from compilers.test_graph import CASES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinydist.compilers import capture, fuse
+from tinydist.compilers import capture, fuse, with_gradients
 from tinydist.compilers.fusion import moved
 from tinydist.compilers.kernel import Kernel, is_fusable, space_of
 from tinydist.compilers.lifetimes import reads, writes
@@ -59,6 +59,18 @@ def test_a_group_through_which_a_path_leaves_and_returns_is_none():
         return a + a @ x
 
     assert [kernel.name for kernel in kernels(function, torch.ones(3, 3))] == ["exp", "add"]
+
+
+def test_gradients_of_weights_are_summed_over_rows_in_the_kernel_that_has_them():
+    """Layer norm, forward and backward: all is read and written once."""
+    inputs = inputs_of(layer_norm)
+    (kernel,) = kernels(with_gradients(layer_norm), *inputs)
+    assert kernel.moved == sum(each.nbytes for each in (*inputs, *with_gradients(layer_norm)(*inputs)))
+
+
+def test_what_needs_a_sum_over_rows_is_another_kernel():
+    found = kernels(lambda x: (2 * x).sum(0, keepdim=True).exp() * x, torch.ones(3, 4))
+    assert [kernel.name for kernel in found] == ["mul_sum", "exp", "mul"]
 
 
 def test_reductions_over_other_dims_are_two_kernels():

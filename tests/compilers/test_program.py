@@ -100,10 +100,7 @@ LARGER = {
 }
 
 
-WORSE = {  # eager's layer norm sums up the gradients of its weights in the same kernel; ours does in two more
-    (layer_norm, True): ["moved", "held"],
-    (attention, True): ["held"],  # forward's softmax waits for backward's, to be one kernel with it
-}
+WORSE = {(attention, True): ["held"]}  # forward's softmax waits for backward's, to be one kernel with it
 
 
 @pytest.mark.parametrize("gradients", [False, True])

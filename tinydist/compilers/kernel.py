@@ -6,7 +6,8 @@
                     for i in row:  y[i] = exp(x[i] - m) / s
 
 What stands between is held by no tensor: x - m and exp(x - m) are computed again in each pass, from a row that is in
-the cache by then. Within a pass all iterations are alike, so a compiler may run several at once.
+the cache by then. Within a pass all iterations are alike, so a compiler may run several at once. A sum over all rows (a
+bias has such a gradient) grows in the place of its result, row by row.
 
     moved    bytes of what is read and of what is written; the same operators one by one move their intermediates too
 
@@ -22,7 +23,7 @@ import torch
 from torch.fx.node import map_arg
 
 from .graph import value
-from .operators import is_pointwise, reduced_dims
+from .operators import is_pointwise, reduced_dims, summed_rows
 
 
 @dataclass(eq=False)
@@ -95,8 +96,9 @@ def merged(shape, tensors, begin):
 
 def space_of(nodes):
     """(shape, reduced) of loops in which all of these fit, or None."""
-    reduced = {node: reduced_dims(node) for node in nodes if reduced_dims(node)}
-    if len(set(reduced.values())) > 1:
+    reduced = {node: dims for node in nodes if (dims := reduced_dims(node) or summed_rows(node))}
+    early = [node for node in nodes if summed_rows(node) and not node.users.keys().isdisjoint(nodes)]
+    if len(set(reduced.values())) > 1 or early:  # a sum of rows is known behind the last one
         return None
     k = max(reduced.values(), default=0)
     spaces = [value(node.args[0] if node in reduced else node).shape for node in nodes]
@@ -121,4 +123,4 @@ def run_with_torch(kernel):
 
 
 def is_fusable(node):
-    return node.op == "call_function" and bool(is_pointwise(node) or reduced_dims(node))
+    return node.op == "call_function" and bool(is_pointwise(node) or reduced_dims(node) or summed_rows(node))

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from .graph import is_view, results, value
 from .kernel import Kernel
 from .memory_plan import Buffer
+from .operators import summed_rows
 
 aten = torch.ops.aten
 INTO = {  # torch's operators that write where they are told
@@ -58,7 +59,7 @@ def write_in_place(steps, lives, planned):
             homes = [home(node) for node in kernel.reads]  # read in two ways, an element is needed twice
             ending = [node for node, its in zip(kernel.reads, homes) if its in planned and homes.count(its) == 1]
             ending = [node for node in ending if lives[home(node)].last == place]
-            for node in [node for node in kernel.writes if node in planned]:
+            for node in [node for node in kernel.writes if node in planned and not summed_rows(node)]:
                 like = next((each for each in ending if alike(kernel, node, each)), None)
                 if like:
                     ending.remove(like)

@@ -20,7 +20,7 @@ from torch.fx import Node
 
 from .graph import value
 from .llvm_math import BOOL, Primitives
-from .operators import BEGIN, FLOATS, POINTWISE, REDUCTIONS
+from .operators import BEGIN, FLOATS, POINTWISE, REDUCTIONS, summed_rows
 
 I64 = ir.IntType(64)
 
@@ -89,11 +89,16 @@ class Emitter(Primitives):
 
     def emit(self):
         rows, row = self.kernel.loops
-        self.joined = {}  # reduction -> its number for this row
+        self.joined, self.at_row = {}, []  # reduction -> its number for this row
+        totals = [node for node in self.kernel.writes if summed_rows(node)]
+        with self.loops(row[0] if totals else []) as self.at:
+            for node in totals:
+                self.builder.store(self.constant(0), self.address(node, self.type))
         with self.loops(rows[0]) as self.at_row:
             for level in range(1, max(self.kernel.levels.values()) + 1):
                 self.reduce(self.kernel.reductions(level), row)
-            of_rows = [node for node in self.kernel.writes if self.joined and not any(row[1][node])]
+            writes = [node for node in self.kernel.writes if node not in totals]
+            of_rows = [node for node in writes if self.joined and not any(row[1][node])]
             self.store([node for node in self.kernel.writes if node not in of_rows], row[0])
             self.store(of_rows, [])
         self.builder.ret_void()
@@ -116,7 +121,10 @@ class Emitter(Primitives):
         """All are computed before the first is written, maybe in the place of what another one reads."""
         with self.loops(sizes if nodes else []) as self.at:
             found = {}
-            for node, number in [(node, self.number(node, found)) for node in nodes]:
+            sums = [node.args[0] if summed_rows(node) else node for node in nodes]
+            for node, number in zip(nodes, [self.number(each, found) for each in sums]):
+                if summed_rows(node):
+                    number = self.add(self.builder.load(self.address(node, self.type), typ=self.type), number)
                 number = self.builder.zext(number, ir.IntType(8)) if number.type == BOOL else number
                 self.builder.store(number, self.address(node, number.type))
 

@@ -75,10 +75,23 @@ def is_pointwise(node):
 
 
 def reduced_dims(node):
-    """How many of the last dims a reduction joins to 1; 0: it is none that a kernel can do."""
+    """How many of the last dims a reduction joins to 1, along each row; 0: it is none that a kernel can do."""
+    last, dims = ends_of_dims(node)
+    return len(dims) if dims and last else 0
+
+
+def summed_rows(node):
+    """How many dims a row has, where a sum is over all rows; 0: it is none."""
+    last, dims = ends_of_dims(node)
+    total = dims and not last and node.target is aten.sum.dim_IntList
+    return node.args[0].meta["val"].ndim - len(dims) if total else 0
+
+
+def ends_of_dims(node):
+    """(are they the last, the dims that it reduces); dims are none if they are neither the first nor the last."""
     if node.target not in REDUCTIONS or node.kwargs or len(node.args) != 3 or not node.args[2]:
-        return 0
+        return False, ()
     before = node.args[0].meta["val"]
-    dims = {dim % before.ndim for dim in node.args[1]}
-    last = set(range(before.ndim - len(dims), before.ndim))
-    return len(dims) if dims == last and before.dtype in FLOATS else 0
+    dims, every = sorted(dim % before.ndim for dim in node.args[1]), list(range(before.ndim))
+    ends = before.dtype in FLOATS and dims in (every[: len(dims)], every[-len(dims) :])
+    return dims == every[-len(dims) :], dims if ends else ()

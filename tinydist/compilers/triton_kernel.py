@@ -10,7 +10,8 @@
         ...
 
 A GPU's program holds a whole row in registers, so what a row is joined to is known before it is needed: a row is loaded
-once, and no number is computed twice. A row must fit: BLOCK is the next power of 2. On a CPU it runs in Triton's
+once, and no number is computed twice. A row must fit: BLOCK is the next power of 2. Programs
+add up a sum over rows by atomics, in any order. On a CPU it runs in Triton's
 interpreter, where TRITON_INTERPRET is 1 before Triton is imported (``make kernels``).
 
 Source: Tillet, Kung and Cox 2019, Triton.
@@ -25,7 +26,7 @@ import torch
 import triton
 from torch.fx import Node
 
-from .operators import BEGIN, POINTWISE, REDUCTIONS
+from .operators import BEGIN, POINTWISE, REDUCTIONS, summed_rows
 
 HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
 REDUCE = {"add": "tl.sum", "maximum": "tl.max"}
@@ -51,6 +52,7 @@ class Compiled:
     def __init__(self, kernel):
         self.source = Emitter(kernel).source()
         self.pointers = [place for place, node in enumerate(kernel.writes) if node not in kernel.in_place]
+        self.totals = [place for place, node in enumerate(kernel.writes) if summed_rows(node)]
         rows, row = (prod(sizes) for sizes, _ in kernel.loops)
         self.block = triton.next_power_of_2(row) if kernel.reduced else 1024
         self.programs = rows if kernel.reduced else triton.cdiv(row, self.block)
@@ -64,6 +66,8 @@ class Compiled:
 
     def __call__(self, reads, writes):
         pointers = [*reads, *(writes[place] for place in self.pointers)]
+        for place in self.totals:
+            writes[place].zero_()
         if self.programs:
             with torch.cuda.device_of(writes[0]):
                 self.kernel[(self.programs,)](*pointers, BLOCK=self.block)
@@ -86,9 +90,10 @@ class Emitter:
             f"column = {'' if self.kernel.reduced else 'row * BLOCK + '}tl.arange(0, BLOCK)",
             f"inside = column < {prod(self.kernel.loops[1][0])}",
         ]
-        values = [(node, self.number(node)) for node in self.kernel.writes]
-        for node, number in values:
-            self.lines.append(f"tl.store({self.place(node)}, {number}{self.mask(node)})")
+        sums = [node.args[0] if summed_rows(node) else node for node in self.kernel.writes]
+        for node, number in zip(self.kernel.writes, [self.number(each) for each in sums]):
+            store = "tl.atomic_add" if summed_rows(node) else "tl.store"
+            self.lines.append(f"{store}({self.place(node)}, {number}{self.mask(node)})")
         return HEAD + "\n    ".join(self.lines) + "\n"
 
     def place(self, node):
