@@ -69,6 +69,22 @@ def test_it_gives_what_eager_gives(function, inputs, backend, dtype, plan):
     assert all(torch.equal(one, other) for one, other in zip(rounded, [each.to(dtype) for each in inputs]))
 
 
+def strided(x, b):
+    """Of tensors that are transposed, expanded, and have no dim, or no numbers."""
+    y = torch.tanh(x.t() + b.expand(4, 3)) * 2
+    return y, y.sum(0), y.sum(), (y.t() - b.sum()).amax(1), x.expand(2, 3, 4).sum((1, 2)), x[:, :0].exp().sum(1)
+
+
+@pytest.mark.parametrize("backend, dtype, plan", VARIANTS)
+def test_any_strides(backend, dtype, plan):
+    x = torch.randn(3, 4, dtype=torch.float64).to(dtype)
+    for inputs in ([x, x[:, 0]], [x.t().contiguous().t(), x[0, :3].clone()], [x[:1].expand(3, 4), x[0, 0]]):
+        program = Program(capture(strided, *inputs), backend=backend, plan=plan)
+        for found, wanted in zip(program(*inputs), strided(*inputs), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12 if dtype == torch.float64 else 1e-4)
+            assert found.stride() == wanted.stride() or found.numel() <= 1
+
+
 def counted(function, inputs):
     """Of one call: bytes that operators read and wrote, those held at the peak besides inputs, and launches."""
 

@@ -33,15 +33,14 @@ class Compiled:
     """``compiled(reads, writes)`` runs it; ``source`` is the IR as written, ``optimized`` what LLVM made of it."""
 
     def __init__(self, kernel):
-        self.source, self.empty = str(module_of(kernel)), 0 in kernel.shape
+        self.source = str(module_of(kernel))
         self.optimized, self.engine = compiled(self.source)
         self.pointers = [place for place, node in enumerate(kernel.writes) if node not in kernel.in_place]
         types = [ctypes.c_void_p] * (len(kernel.reads) + len(self.pointers))
         self.call = ctypes.CFUNCTYPE(None, *types)(self.engine.get_function_address("kernel"))
 
     def __call__(self, reads, writes):
-        if not self.empty:
-            self.call(*[each.data_ptr() for each in (*reads, *(writes[place] for place in self.pointers))])
+        self.call(*[each.data_ptr() for each in (*reads, *(writes[place] for place in self.pointers))])
 
 
 def machine():

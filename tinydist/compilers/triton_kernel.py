@@ -68,9 +68,8 @@ class Compiled:
         pointers = [*reads, *(writes[place] for place in self.pointers)]
         for place in self.totals:
             writes[place].zero_()
-        if self.programs:
-            with torch.cuda.device_of(writes[0]):
-                self.kernel[(self.programs,)](*pointers, BLOCK=self.block)
+        with torch.cuda.device_of(writes[0]):
+            self.kernel[(self.programs,)](*pointers, BLOCK=self.block)
 
 
 class Emitter:
