@@ -157,6 +157,21 @@ def test_a_result_may_be_written_over_what_is_read_last():
     assert program.arena == 2 * 8 * 8 * 4
 
 
+def test_a_matmul_reads_one_tensor_twice():
+    x = torch.ones(4, 4)
+    program = Program(capture(lambda x: x @ x, x))
+    assert counted(program, [x]) == (3 * x.nbytes, x.nbytes, 1) == (program.moved, program.held, program.launches)
+
+
+def test_a_mask_is_no_number():
+    def function(x, y):
+        return (x == y) * x, torch.where(x == y, x, 0.0), (x > y).clone()
+
+    x = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 0.0, 3.0])
+    for found, wanted in zip(Program(capture(function, *x))(*x), function(*x)):
+        assert torch.equal(found, wanted)
+
+
 def test_what_is_read_in_two_ways_is_not_written_over():
     def function(x):
         y = x @ x

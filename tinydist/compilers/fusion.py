@@ -16,6 +16,7 @@ arithmetic takes longer than memory: a matmul of large matrices is left to torch
 Sources: Chen et al. 2018, TVM, section 3 (which operators may be fused); Ansel et al. 2024, PyTorch 2, section 4.3.
 """
 
+from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
 from ..rules import must
@@ -82,5 +83,7 @@ def moved(step):
     """Bytes that a step reads and writes."""
     if isinstance(step, Kernel):
         return step.moved
-    tensors = [] if step.op != "call_function" or is_view(step) else [*step.all_input_nodes, step]
+    if step.op != "call_function" or is_view(step):
+        return 0
+    tensors = [each for each in tree_leaves((step.args, step)) if isinstance(each, Node)]  # x @ x reads x twice
     return sum(each.nbytes for node in tensors for each in tree_leaves(value(node)))

@@ -29,37 +29,29 @@ def comparison(sign):
     return lambda on, a, b: on.compare(sign, a, b)
 
 
-POINTWISE = (
-    {
-        aten.add.Tensor: primitive("add"),
-        aten.sub.Tensor: primitive("sub"),
-        aten.mul.Tensor: primitive("mul"),
-        aten.div.Tensor: primitive("div"),
-        aten.maximum.default: primitive("maximum"),
-        aten.minimum.default: primitive("minimum"),
-        aten.exp.default: primitive("exp"),
-        aten.log.default: primitive("log"),
-        aten.sqrt.default: primitive("sqrt"),
-        aten.erf.default: primitive("erf"),
-        aten.where.self: primitive("select"),
-        aten.where.ScalarOther: primitive("select"),
-        aten.where.ScalarSelf: primitive("select"),
-        aten.neg.default: lambda on, x: on.sub(on.constant(0.0), x),
-        aten.relu.default: lambda on, x: on.maximum(x, on.constant(0.0)),
-        aten.rsqrt.default: lambda on, x: on.div(on.constant(1.0), on.sqrt(x)),
-        aten.reciprocal.default: lambda on, x: on.div(on.constant(1.0), x),
-        aten.tanh.default: tanh,
-        aten.sigmoid.default: sigmoid,
-        aten.clone.default: lambda on, x: x,
-        aten.full.default: lambda on, shape, number: number,
-    }
-    | {getattr(aten, name).Scalar: primitive(name) for name in ("add", "sub", "mul", "div")}
-    | {
-        getattr(getattr(aten, name), overload): comparison(sign)
-        for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
-        for overload in ("Scalar", "Tensor")
-    }
-)
+def overloads(name, kinds, expression):
+    return {getattr(getattr(aten, name), kind): expression for kind in kinds}
+
+
+BOTH = "Tensor", "Scalar"
+SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}
+SELECTS = overloads("where", ("self", "ScalarOther", "ScalarSelf"), primitive("select"))  # they alone take a mask
+POINTWISE = SELECTS | {
+    aten.neg.default: lambda on, x: on.sub(on.constant(0.0), x),
+    aten.relu.default: lambda on, x: on.maximum(x, on.constant(0.0)),
+    aten.rsqrt.default: lambda on, x: on.div(on.constant(1.0), on.sqrt(x)),
+    aten.reciprocal.default: lambda on, x: on.div(on.constant(1.0), x),
+    aten.tanh.default: tanh,
+    aten.sigmoid.default: sigmoid,
+    aten.clone.default: lambda on, x: x,
+    aten.full.default: lambda on, shape, number: number,
+}
+for name in ("add", "sub", "mul", "div"):
+    POINTWISE |= overloads(name, BOTH, primitive(name))
+for name in ("maximum", "minimum", "exp", "log", "sqrt", "erf"):
+    POINTWISE |= overloads(name, ("default",), primitive(name))
+for name, sign in SIGNS.items():
+    POINTWISE |= overloads(name, BOTH, comparison(sign))
 REDUCTIONS = {aten.sum.dim_IntList: "add", aten.amax.default: "maximum"}  # -> the primitive that joins two
 BEGIN = {"add": 0.0, "maximum": float("-inf")}  # what changes nothing
 FLOATS = {torch.float32, torch.float64}
@@ -69,9 +61,10 @@ OPTIONS = {"memory_format", "dtype", "device", "pin_memory"}  # change no number
 def is_pointwise(node):
     if node.target not in POINTWISE or set(node.kwargs) - OPTIONS:
         return False
-    inputs = [each.meta["val"] for each in node.all_input_nodes]
-    floats = {each.dtype for each in [*inputs, node.meta["val"]]} - {torch.bool}
-    return len(floats) == 1 and floats <= FLOATS
+    inputs = {each: each.meta["val"].dtype for each in node.all_input_nodes}
+    masks = [each for each, dtype in inputs.items() if dtype == torch.bool]
+    floats = {*inputs.values(), node.meta["val"].dtype} - {torch.bool}
+    return len(floats) == 1 and floats <= FLOATS and (not masks or (node.target in SELECTS and masks == [node.args[0]]))
 
 
 def reduced_dims(node):
