@@ -13,7 +13,7 @@ the one that needs it become one, if
 A chain of k pointwise operators on n bytes moves 2 k n bytes one by one, and 2 n fused. Fusion helps nothing where
 arithmetic takes longer than memory: a matmul of large matrices is left to torch.
 
-Sources: Chen et al. 2018, TVM, section 3 (which operators may be fused); Ansel et al. 2024, PyTorch 2, section 4.3.
+Sources: Chen et al. 2018, TVM (which operators may be fused); Ansel et al. 2024, PyTorch 2 (TorchInductor's scheduler).
 """
 
 from torch.fx import Node

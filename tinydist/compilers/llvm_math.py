@@ -5,7 +5,7 @@
 The C library's exp takes one number at a time, and a loop that calls it stays a loop over numbers. So exp is written
 out, and erf in float32. What is left of calls: log, and erf in float64.
 
-Sources: Cody and Waite 1980, Software Manual for the Elementary Functions, chapter 6; Abramowitz and Stegun 1964.
+Sources: Cody and Waite 1980, Software Manual for the Elementary Functions; Abramowitz and Stegun 1964.
 """
 
 import math

@@ -13,7 +13,7 @@ what is alive at the fullest step (``most_alive``), and greedy placing is seldom
 An allocator that frees each tensor after its last use (torch's own) holds as little, or as much as fragments cost; it
 asks for memory at each step. With a plan there is one allocation, and its size is known before anything runs.
 
-Source: Pisarchyk and Lee 2020, Efficient Memory Management for Deep Neural Net Inference, section 5.
+Source: Pisarchyk and Lee 2020, Efficient Memory Management for Deep Neural Net Inference (greedy by size, for offsets).
 """
 
 from dataclasses import dataclass

@@ -6,7 +6,7 @@
 One program for all ranks (SPMD): only what they hold differs. Sizes that are written in the graph (of views) become
 those of a part. It is a graph as any other: it can be fused, planned and compiled.
 
-Source: Xu et al. 2021, GSPMD, section 4.
+Source: Xu et al. 2021, GSPMD (the SPMD partitioner).
 """
 
 import torch

@@ -17,7 +17,7 @@ inputs in those layouts that need the fewest bytes. Of a tensor of n bytes each 
 Nobody says "tensor parallelism" or "data parallelism": it follows from which inputs are cut. GSPMD propagates backwards
 too, until nothing changes, and asks how much is computed; here it is forwards, once, and bytes alone.
 
-Source: Xu et al. 2021, GSPMD: General and Scalable Parallelization for ML Computation Graphs, sections 3.5 and 4.
+Source: Xu et al. 2021, GSPMD: General and Scalable Parallelization for ML Computation Graphs (sharding completion).
 """
 
 import math
