@@ -12,6 +12,7 @@ ALL_NEED = ("rules.py", "reduce.py", "annotate.py", "torch_versions.py", "torch_
 NEEDED = {
     "attention": (),
     "collectives": ("hardware",),
+    "compilers": (),
     "context_parallel": ("attention", "collectives", "hardware"),
     "data_parallel": ("collectives", "hardware"),
     "experts": ("checkpoint", "collectives", "hardware"),
