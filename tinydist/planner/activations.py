@@ -27,6 +27,8 @@ class Shapes(NamedTuple):
     entering: float  # gradients of what enters the head
     logits: float  # kept by the loss, in fp32
     dropped: float  # the mask of what is embedded
+    combined: float  # more, while outputs of experts are weighted
+    expert: float  # and for each expert whose backward is done
 
 
 def attention(model, flash, t, b, plain, i):
@@ -68,6 +70,36 @@ def of_context(model, program, t, b, cp, context, i):
     return (0 if program.holds else kept) + statistics, working - i * q * plain
 
 
+class Rows(NamedTuple):
+    """Bytes of an MLP: between its matrices; entering; kept; at its output, more; and once an expert's is done."""
+
+    inside: float
+    x: float
+    kept: float
+    combined: float = 0.0
+    expert: float = 0.0
+
+
+def of_mlp(model, t, tokens, i, entered, plain):
+    inside, x = tokens * model.inner // t * i, tokens * model.width * i
+    return Rows(inside, x, entered + inside * (2 + model.gated + plain))
+
+
+def of_experts(model, t, tokens, i, entered, plain):
+    """Each expert has as many rows. Torch's operators score tokens, and weight outputs, in fp32; fused ones weight what
+    is between the matrices."""
+    of, D = model.experts, model.width
+    assigned = tokens * of.active
+    inside, x = assigned * of.inner // t * i, assigned * D * i
+    scored = tokens * D * max(i, WIDE * plain) if i < WIDE or not of.shared else 0
+    routed = tokens * (2 * WIDE * of.total + (5 * ORDER + 3 * WIDE) * of.active)
+    each = inside * (2 + model.gated + plain) if plain or not model.gated else 3 * inside
+    shared = (entered if plain else 0) + each / of.active / of.inner * of.inner * of.shared if of.shared else 0
+    kept = scored + routed + shared + x * (1 + plain) + each
+    combined = assigned * D * (3 * WIDE + i * (i < WIDE)) if plain else 2 * x
+    return Rows(inside / of.own, x / of.own, kept, combined, (x - each) / of.own)
+
+
 @lru_cache(4096)
 def shapes(model, program, t, b, cp, context, sequence_parallel, recompute, precision):
     i, tokens, plain = ITEM[precision], b * model.tokens // cp, model.gated and not program.fused
@@ -79,12 +111,13 @@ def shapes(model, program, t, b, cp, context, sequence_parallel, recompute, prec
     mixed = tokens * model.heads // t * model.head_dim * i
     keys = tokens * max(1, model.kv_heads // t) * model.head_dim * i
     angles = plain * 4 * tokens // b * model.head_dim * WIDE  # sines and cosines twice, of queries and of keys
-    inside = tokens * model.inner // t * i
+    rows = (of_experts if model.experts else of_mlp)(model, t, tokens, i, entered, plain)
+    inside = rows.inside
     flash = program.flash or cp > 1
     core, in_core = attention(model, flash, t, b, plain, i)
     if cp > 1:
         core, in_context = of_context(model, program, t, b, cp, context, i)
-    mlp = norm + entered + inside * (2 + model.gated + plain) + mask
+    mlp = norm + rows.kept + mask
     kept = norm + entered + 2 * mixed + 2 * keys + angles + mask + mlp
     outputs = own + 2 * mixed + 2 * keys + inside + x * model.gated + 2 * own * bool(sequence_parallel)  # per_op's
     outputs += core if flash else b * model.heads // t * model.tokens**2 * i
@@ -99,13 +132,15 @@ def shapes(model, program, t, b, cp, context, sequence_parallel, recompute, prec
         own * (plain and i < WIDE and recompute in ("none", "selective")),
         before + inside + x * bool(sequence_parallel),
         before + 2 * inside * model.gated,
-        before + x - inside,
-        before + x * (1 + model.gated) - inside * (1 + model.gated + plain),
+        before + rows.x - inside,
+        before + rows.x * (1 + model.gated) - inside * (1 + model.gated + plain),
         0 if flash and cp == 1 else again + in_core,
         norm + entered,
         own + {None: 0, "regather": 3}.get(sequence_parallel, 2) * x + own * bool(sequence_parallel),
         WIDE * tokens * -(-model.vocabulary // t),
         mask,
+        before + rows.combined,
+        rows.expert,
     )
 
 

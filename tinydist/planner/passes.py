@@ -7,6 +7,7 @@ and the sum with the residual. Otherwise each operator of tinydist.model is one,
 from ..hardware.attention_kernels import fused_softmax_available
 from ..hardware.kernels import NORM
 from .context import ContextAttention
+from .experts import ExpertOperators
 from .operators import CollectiveOp, Flash, Matmul, MemoryOp, OverlapOp
 
 NUMBER, MASK = 2, 1  # bytes: of an activation, of a dropout's mask
@@ -58,6 +59,8 @@ class Operators:
         return [*self.enter(self.qkv), *self.core(), *self.leave(self.out)]
 
     def mlp_forward(self):
+        if self.model.experts:
+            return [*self.norm(), *ExpertOperators(self).forward(), *self.residual(False)]
         return [*self.enter(self.up), *self.activation(), *self.leave(self.down)]
 
     def enter(self, matrix, linear=True):
@@ -68,10 +71,12 @@ class Operators:
             return pointwise(self.own, *RMS_NORM)
         return [MemoryOp(2 * self.own, NORM["forward"])]
 
-    def activation(self):
+    def activation(self, inside=None, parts=1):
+        """Between the matrices of an MLP, or of so many, which have so many bytes there."""
+        each = (self.inside if inside is None else inside) / parts
         if self.model.gated and not self.fused:
-            return pointwise(self.inside, *GATE)
-        return [MemoryOp((2 + self.model.gated) * self.inside)]
+            return pointwise(each, *GATE) * parts
+        return [MemoryOp((2 + self.model.gated) * each)] * parts
 
     def gathered(self):
         """All tokens."""
@@ -88,11 +93,11 @@ class Operators:
     def summed(self):
         return "reduce-scatter" if self.sequence_parallel else "all-reduce"
 
-    def residual(self):
+    def residual(self, biased=True):
         x, mask = self.own, self.own / NUMBER * MASK
         if self.fused:
             return [MemoryOp(3 * x + mask * self.drops)]
-        return [MemoryOp(2 * x)] * self.model.biases + [MemoryOp(2 * x + mask)] * self.drops + [MemoryOp(3 * x)]
+        return [MemoryOp(2 * x)] * (self.model.biases and biased) + [MemoryOp(2 * x + mask)] * self.drops + [MemoryOp(3 * x)]
 
     @property
     def drops(self):
@@ -127,14 +132,20 @@ class Operators:
         return [MemoryOp(2 * qkv)] if self.fused else pointwise(qkv, *kernels)
 
     def backward(self):
-        mlp = [*self.leave_backward(self.down), *self.activation_backward(), *self.enter_backward(self.up)]
         core = self.core_backward()
-        return [*mlp, *self.leave_backward(self.out), *core, *self.enter_backward(self.qkv)]
+        return [*self.mlp_backward(), *self.leave_backward(self.out), *core, *self.enter_backward(self.qkv)]
 
-    def activation_backward(self):
+    def mlp_backward(self):
+        if self.model.experts:
+            dropout = [MemoryOp(2 * self.own + self.own / NUMBER * MASK)] * self.drops
+            return [*dropout, *ExpertOperators(self).backward(), *self.norm_backward(), MemoryOp(3 * self.own)]
+        return [*self.leave_backward(self.down), *self.activation_backward(), *self.enter_backward(self.up)]
+
+    def activation_backward(self, inside=None, parts=1):
+        each = (self.inside if inside is None else inside) / parts
         if self.model.gated and not self.fused:
-            return pointwise(self.inside, *GATE_BACKWARD)
-        return [MemoryOp((3 + 2 * self.model.gated) * self.inside)]
+            return pointwise(each, *GATE_BACKWARD) * parts
+        return [MemoryOp((3 + 2 * self.model.gated) * each)] * parts
 
     def leave_backward(self, matrix):
         x, mask = self.own, self.own / NUMBER * MASK
@@ -191,7 +202,8 @@ class Operators:
         if whole or recompute in ("none", "per_op") or (self.drops and recompute == "full"):
             return again
         if recompute == "full":
-            return again[: -len(self.leave(self.down))]
+            end = ExpertOperators(self).added() + self.residual(False) if self.model.experts else self.leave(self.down)
+            return again[: -len(end)]
         return again if self.program.flash else again[:-2]
 
     def by_operator(self):

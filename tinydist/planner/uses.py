@@ -18,7 +18,7 @@ def units(model, t, layers, first, last):
     words, both = table(model, t), first and last and model.tied
     head = (sum(norm_sizes(model)) + words * (not both)) * last
     begin = (words * (not both) + model.tokens * model.width * (model.positions == "learned")) * first
-    return words * both, [head, *[block_of(model, t)[0]] * layers, begin]
+    return words * both, [head, *[block_of(model, t)] * layers, begin]
 
 
 @lru_cache(4096)
