@@ -8,9 +8,12 @@ import torch.distributed as dist
 from torch._subclasses import FakeTensor
 
 
-def check_same_parameters(name, module, group=None):
-    """Raise ``ValueError`` (prefixed by ``name``) on all ranks if modules differ. Fake ranks are assumed equal."""
-    parameters = dict(module.named_parameters())
+def check_same_parameters(name, module, group=None, among=None):
+    """Raise ``ValueError`` (prefixed by ``name``) on all ranks if modules differ. Fake ranks are assumed equal.
+
+    ``among``: those parameters of the module that are compared; None: all.
+    """
+    parameters = {name: p for name, p in module.named_parameters() if among is None or p in among}
     if any(isinstance(parameter, FakeTensor) for parameter in parameters.values()):
         return
     mine = [(name, tuple(p.shape), str(p.dtype), p.requires_grad) for name, p in parameters.items()]

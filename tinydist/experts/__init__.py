@@ -11,6 +11,7 @@ layer.py          the layer; shared experts while the dispatch is under way; wha
 interleave.py     two microbatches in turn: one computes while the other travels
 balance.py        losses that balance the load, and a bias that does it without
 insert.py         a GPT whose MLPs become MoE layers
+shard.py          a model with all experts: each rank keeps its own
 parts.py          gradients of experts and of the rest: over which ranks; checkpoints that move experts
 sizes.py          parameters, flops, bytes
 """
@@ -25,6 +26,7 @@ from .layer import MoE, dense
 from .parts import Parts, clip_grad_norm_, split
 from .router import EvenRouter, ExpertChoice, Router
 from .routing import Load, Routing
+from .shard import alone, shard_experts
 from .sizes import Sizes, across_bytes, copies_per_token, dispatch_cost
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "Routing",
     "Sizes",
     "across_bytes",
+    "alone",
     "auxiliary_loss",
     "balance_loss",
     "capacity",
@@ -51,6 +54,7 @@ __all__ = [
     "limited",
     "losses_of",
     "max_violation",
+    "shard_experts",
     "split",
     "update_biases",
     "with_experts",

@@ -19,6 +19,7 @@ Wang et al., Auxiliary-Loss-Free Load Balancing Strategy, 2024 (arXiv 2408.15664
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.autograd import Function
 
 from ..rules import amount, each_of, validate
 from .layer import MoE
@@ -46,7 +47,11 @@ def auxiliary_loss(model, balance=0.0, z=0.0, group=None):
     routings = [module.routing for module in layers_of(model) if module.routing is not None]
     if not routings:
         raise ValueError("auxiliary_loss: no MoE layer of the model has run forward")
-    return sum(float(balance) * balance_loss(each, group) + float(z) * z_loss(each) for each in routings)
+    return sum(loss_of(each, balance, z, group) for each in routings)
+
+
+def loss_of(routing, balance=0.0, z=0.0, group=None):
+    return float(balance) * balance_loss(routing, group) + float(z) * z_loss(routing)
 
 
 @validate(model=nn.Module, rate=amount, group=dist.ProcessGroup)
@@ -71,6 +76,20 @@ def max_violation(loads):
     """Of the loads of experts: how far the fullest is above the mean, as a part of it."""
     mean = sum(loads) / len(loads)
     return max(loads) / mean - 1 if mean else 0.0
+
+
+class WithLoss(Function):
+    """x, whose backward is that of a loss, too. So a layer adds its own, wherever the loss of the model is: in a
+    pipeline, on another rank. (Megatron-LM has it as ``MoEAuxLossAutoScaler``.)"""
+
+    @staticmethod
+    def forward(ctx, x, loss):
+        ctx.one = torch.ones_like(loss)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, ctx.one
 
 
 def layers_of(model):

@@ -46,15 +46,20 @@ class MoE(nn.Module):
         drop_by="position",
     ):  # fmt: skip
         super().__init__()
-        self.router, self.shared = router, shared
-        self.group, self.across, self.deduplicate = group, across, deduplicate
+        self.router, self.shared, self.deduplicate = router, shared, deduplicate
         self.capacity_factor, self.drop_by = capacity_factor, drop_by
+        self.share(group, across, make)
+        self.routing = self.load = None
+
+    def share(self, group=None, across=None, make=None):
+        """Among these ranks: this one's experts are made, or kept of all."""
+        self.group, self.across = group, across
         (local, inside), (node, nodes) = place(group), (0, 1) if across is None else place(across)
         self.rank, ranks = node * inside + local, nodes * inside
-        each = part_of_experts(router.experts, ranks)
+        each = part_of_experts(self.router.experts, ranks)
+        make = make or (lambda number: self.experts[str(number)])
         own = range(self.rank * each, (self.rank + 1) * each)
         self.experts = Experts({number: make(number) for number in own}, ranks)
-        self.routing = self.load = None
 
     def forward(self, x):
         return finished(self.phases(x))

@@ -1,7 +1,7 @@
 """Training: combined data, tensor and pipeline parallelism, and a training loop.
 
 mesh.py         the device mesh with five axes, and the slowest link of each
-parallelize.py  applies a plan to a model
+parallelize.py  applies a plan to a model; experts.py: to its experts
 engine.py       a training step, with one optimizer step over all stages of a rank; evaluation
 checkpoint.py   checkpoints that can be resharded to another mesh; saver.py: asynchronous saves
 lr_schedules.py  learning-rate schedules
@@ -21,6 +21,7 @@ from .compat.initialize import add_config_arguments, init_distributed, initializ
 from .compat.model_engine import ModelEngine
 from .data import Batches, broadcast_data
 from .engine import Engine, Step
+from .experts import LoadBalance
 from .loop import History, StepMetrics, train
 from .mesh import AXES, make_mesh, members, place_of
 from .meters import flops_per_token
@@ -34,6 +35,7 @@ __all__ = [
     "Config",
     "Engine",
     "History",
+    "LoadBalance",
     "ModelEngine",
     "Plan",
     "Saver",

@@ -31,6 +31,7 @@ from ..checkpoint.rules import require
 from ..rules import validate, whole
 from ..tensor_parallel.cuts import cut_of
 from .engine import Engine
+from .mesh import place_in
 
 
 @validate(engine=Engine, folder=str | os.PathLike, step=whole)
@@ -66,7 +67,7 @@ def load_weights(model, source):
 class EngineState(Checkpointable):
     """An engine, as checkpoints see it: the rows of all its stages, by names in the whole model."""
 
-    group, buffers = None, {}  # a GPT has no buffers, nor has a Decoder
+    group = None
 
     def __init__(self, engine, step=None, extra=None):
         self.engine, self.extra = engine, extra
@@ -77,6 +78,14 @@ class EngineState(Checkpointable):
     @property
     def names(self):
         return self.engine.names
+
+    @property
+    def buffers(self):
+        return self.engine.buffers
+
+    @property
+    def saved_buffers(self):
+        return {} if any(place_in(self.engine.mesh)[1:]) else self.buffers
 
     # What is saved.
 
@@ -103,7 +112,7 @@ class EngineState(Checkpointable):
         return self.zero_of[row].param_group(row)
 
     def saved(self, row):
-        if torch.distributed.get_rank(self.zero_of[row].replicas):
+        if torch.distributed.get_rank(self.zero_of[row].groups(row.parameters[0])[1]):
             return {}
         return {parameter: segment for parameter, segment in row.saved.items() if self._is_first(parameter)}
 

@@ -37,6 +37,7 @@ from ..pipeline_parallel import Worker, make_schedule
 from ..pipeline_parallel.tied_weights import add_that_of
 from ..plan import SCHEDULES
 from ..rules import amount, validate
+from ..zero.sharding import at_least_fp32
 
 
 class Step(NamedTuple):
@@ -55,12 +56,14 @@ class Engine:
     zero           number -> what has its parameters, gradients and optimizer states
     names          parameter of this rank -> its name in the whole model. A tied copy has that of the original
     scaler         a ``LossScaler``, for fp16
+    buffers        name in the whole model -> buffer, of this rank: biases of routers
     steps          number of optimizer steps taken
     """
 
     def __init__(self, plan, mesh, stages, zero, tied, names, cross_entropy, width, scaler):
         self.plan, self.mesh, self.stages, self.zero, self.scaler = plan, mesh, stages, zero, scaler
         mine = [parameter for stage in stages.values() for parameter in stage.parameters()]
+        self.buffers = {names[buffer]: buffer for stage in stages.values() for buffer in stage.buffers()}
         self.names = {parameter: names[parameter] for parameter in mine}
         self.copies = self.names.keys() & {copy for *_, copy in tied}  # no stage of others is kept
         self.cross_entropy, self.width = cross_entropy, width
@@ -70,7 +73,9 @@ class Engine:
         self.upward = dist.new_group(dist.get_process_group_ranks(self.pipeline), use_local_synchronization=True)
         self.tied = list(self._tied(tied))
         self.workers, self.steps = {}, 0  # shape of a batch -> a Worker
-        self.loss = torch.zeros((), device=self.device)  # this rank's summand, of what has been added up
+        self.after_step = []  # called when one was applied
+        none = torch.zeros((), device=self.device, dtype=self.dtype)
+        self.loss = at_least_fp32(none)  # this rank's summand, of what has been added up
 
     def _tied(self, tied):
         """(bucket, the rank of the pipeline that has the other one), of this rank."""
@@ -114,6 +119,8 @@ class Engine:
         self.optimizer.zero_grad()
         self.loss.zero_()
         self.steps += applied
+        for call in self.after_step if applied else ():
+            call()
         return Step(loss, norm, applied)
 
     def _of_all_ranks(self):
@@ -164,7 +171,7 @@ class Engine:
 
     def _loss(self, logits, targets):
         """In fp32, as a mean over many tokens needs."""
-        return self.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()) * self.scale
+        return self.cross_entropy(at_least_fp32(logits.flatten(0, 1)), targets.flatten()) * self.scale
 
     def _of_context_rank(self, *batch):
         """Of each sequence the tokens that this rank has."""

@@ -11,7 +11,6 @@ Context ranks come next (there is one in the picture), then shards and replicas;
 span nodes. Source: Narayanan et al., Megatron-LM, 2021, section 3.2, takeaway 1; Llama Team 2024, section 3.3.2.
 """
 
-from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -83,16 +82,29 @@ def check_mesh(plan, mesh):
 def groups_of_states(plan, mesh):
     """Of this rank: those among whom states are sharded, and those that have the same shards. Ranks of a context group
     have the same parameters, and other tokens: they shard, or are copies."""
-    shards, copies, context = mesh.get_group("shard"), mesh.get_group("replicate"), mesh.get_group("cp")
     if plan.cp == 1:
-        return shards, copies
-    return (along_both(shards, context), copies) if plan.zero else (shards, along_both(copies, context))
+        return mesh.get_group("shard"), mesh.get_group("replicate")
+    return groups_along(mesh, plan.copies, plan.shards)[:2]
 
 
-def along_both(a, b):
-    """The group along two axes of a mesh, in each of which ranks are equally far apart."""
-    ranks, here = map(dist.get_process_group_ranks, (a, b)), dist.get_rank()
-    return dist.new_group([i + j - here for i, j in product(*ranks)], use_local_synchronization=True)
+def groups_of_experts(plan, mesh):
+    """The same of experts; and those that share them, which are neighbors."""
+    return groups_along(mesh, plan.expert_copies, plan.expert_shards, plan.ep)
+
+
+def groups_along(mesh, copies, shards, ep=1):
+    """Of this rank's data ranks as a grid, those along its second, first and third axis."""
+    grid = data_ranks(mesh).view(copies, shards, ep)
+    copy, shard, part = (grid == dist.get_rank()).nonzero()[0]
+    lines = grid[copy, :, part], grid[:, shard, part], grid[copy, shard]
+    return tuple(dist.new_group(line.tolist(), use_local_synchronization=True) for line in lines)
+
+
+def data_ranks(mesh):
+    """Those with the same stages, and parts of matrices, as this rank: along replicate, shard and cp."""
+    place = place_in(mesh)
+    ranks = mesh.mesh.permute(*map(mesh.mesh_dim_names.index, AXES))
+    return ranks[place.pp, ..., place.tp].flatten()
 
 
 def sizes(axes):

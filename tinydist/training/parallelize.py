@@ -2,6 +2,7 @@
 
     start        all ranks of a pipeline have the first one's model; those of the other axes follow, as they are made
     precision    parameters in 16 bits, if the plan says so
+    experts      each rank keeps its share of the experts, if there are any (experts.py)
     tensor       each rank keeps its shard of each matrix, and of the tokens between (tensor_parallel)
     context      each rank has some of the tokens of every sequence, and attends to all (context_parallel)
     recompute    activation recomputation in backward (recompute)
@@ -15,9 +16,11 @@ gradients in 16 bits, 2 psi/(pp tp) more in fp32.
 """
 
 import torch
+import torch.distributed as dist
 
 from ..collectives.agreement import broadcast_all, check_same_parameters, numbers_of_root
 from ..context_parallel import shard_attention
+from ..experts import shard_experts
 from ..pipeline_parallel import cut, layers_of
 from ..pipeline_parallel.stages import gpts
 from ..pipeline_parallel.tied_weights import untied
@@ -30,20 +33,24 @@ from ..tensor_parallel.cuts import copies_of
 from ..torch_internals import device_of_group
 from ..zero import ZeRO1, ZeRO2, ZeRO3, ZeROInfinity, ZeROOffload
 from .engine import Engine, schedule_of
-from .mesh import check_mesh, data_rank, groups_of_states, make_mesh, place_in
+from .experts import LoadBalance, check_experts, parameters_of_experts, table_of
+from .mesh import check_mesh, data_rank, groups_of_experts, groups_of_states, make_mesh, place_in
 
 ZERO = (ZeRO1, ZeRO1, ZeRO2, ZeRO3)  # 0 is 1 with a shard group of one rank
 OFFLOADED = (None, ZeROOffload, ZeROOffload, ZeROInfinity)  # in the host's memory
 
 
 @validate(model=gpts, plan=Plan, optimizer_class=type[torch.optim.Optimizer], param_groups=several)
+@validate(load_balance=LoadBalance)
 def parallelize(
-    model, plan, optimizer_class=torch.optim.AdamW, param_groups=None, mesh=None, scaler_rule=None, **options
-):
+    model, plan, optimizer_class=torch.optim.AdamW, param_groups=None, mesh=None, scaler_rule=None, load_balance=None,
+    **options,
+):  # fmt: skip
     """Parallelize a GPT or Decoder; returns this rank's ``Engine``. The model is consumed; initial values are rank 0's.
 
     ``param_groups``: of the model's parameters, as optimizers take them. ``mesh``: a ``DeviceMesh`` with the axes of
-    mesh.py in another order, to lay ranks out otherwise. ``scaler_rule``: for fp16. ``options``: the optimizer's.
+    mesh.py in another order, to lay ranks out otherwise. ``scaler_rule``: for fp16. ``load_balance``: of experts, of
+    which the model has all: ``with_experts(GPT(config), 8, 2, group=alone())``. ``options``: the optimizer's.
 
     Raises ``ValueError`` for a plan that the model, or the number of ranks, does not suit.
     """
@@ -51,9 +58,10 @@ def parallelize(
         raise ValueError("parallelize: overlap_comm=False is for the planner: gradients are reduced in backward here")
     if plan.recompute == "per_op":
         raise ValueError("parallelize: recompute='per_op' is for the planner: use 'selective' or 'full' here")
+    check_experts(model, plan, load_balance)
     mesh = make_mesh(plan) if mesh is None else check_mesh(plan, mesh)
     pp, tp = mesh.get_group("pp"), mesh.get_group("tp")
-    shards, replicas = groups_of_states(plan, mesh)
+    states = groups_of_states(plan, mesh)
     sizes, width = plan.stage_layers(len(model.blocks)), model.config.dim
     sizes[0] += 1  # the embedding
     sizes[-1] += 1  # the head
@@ -61,12 +69,17 @@ def parallelize(
 
     check_same_parameters("parallelize", model, pp)
     broadcast_all([*model.parameters(), *model.buffers()], group=pp)
-    model.to(dtype_of(plan))
-    shard(model, tp, sequence_parallel=plan.sequence_parallel)
+    cast_parameters(model, dtype_of(plan))
+    table, of_experts = table_of(model), None
+    if table:
+        *of_experts, sharing = groups_of_experts(plan, mesh)
+        shard_experts(model, sharing)
+    shard(model, tp, sequence_parallel=plan.sequence_parallel, table=table)
+    experts = parameters_of_experts(model)
     if plan.cp > 1:
         shard_attention(model, mesh.get_group("cp"), plan.context)
     recomputed(model, plan.recompute)
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names = {each: name for name, each in [*model.named_parameters(), *model.named_buffers()]}
     stages = cut(layers_of(model), sizes)
     tied = untied(stages)
     names |= {copy: names[original] for _, original, _, copy in tied}
@@ -75,13 +88,23 @@ def parallelize(
     shared, zero = {names[parameter] for _, parameter, _, _ in tied}, {}
     for number, stage in mine.items():
         copies = {each: (copies_of(each, tp), names[each] in shared) for each in stage.parameters()}
-        how = dict(group=shards, replicas=replicas, apart=copies.get, **options)
+        groups_of = lambda each: tuple(of_experts) if each in experts else states  # noqa: E731
+        how = dict(group=states[0], replicas=states[1], groups=groups_of, apart=copies.get, **options)
         zero[number] = around(stage, plan, list(stage), optimizer_class, of_stage(stage, names, groups), **how)
         for bucket in zero[number].buckets:
-            bucket.norm_weight = 1 / (copies_of(bucket.parameters[0], tp) * plan.copies)
+            bucket.norm_weight = 1 / (copies_of(bucket.parameters[0], tp) * dist.get_world_size(bucket.replicas))
     seed_rng_per_rank(plan, mesh)
     scaler = LossScaler(scaler_rule) if plan.precision == "fp16" else None
-    return Engine(plan, mesh, mine, zero, tied, names, model.cross_entropy, width, scaler)
+    engine = Engine(plan, mesh, mine, zero, tied, names, model.cross_entropy, width, scaler)
+    if load_balance:
+        load_balance.start(engine)
+    return engine
+
+
+def cast_parameters(model, dtype):
+    """Buffers stay: the bias of a router moves by less than 16 bits can say."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
 
 
 def dtype_of(plan):

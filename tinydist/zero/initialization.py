@@ -20,10 +20,10 @@ from ..rules import each_of, must
 from .memory import full_parameter
 
 
-def check_same_module(name, module, group=None, replicas=None):
+def check_same_module(name, module, group=None, replicas=None, among=None):
     """Raises ``ValueError`` on all ranks if their modules differ. ``name`` begins the message."""
     for ranks in around(group, replicas):
-        check_same_parameters(name, module, ranks)
+        check_same_parameters(name, module, ranks, among)
 
 
 def broadcast_rank_0(tensors, group=None, replicas=None):

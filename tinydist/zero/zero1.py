@@ -16,8 +16,6 @@ held and sent; pass ``reduce_dtype=None`` for 2.
 Source: Rajbhandari et al., ZeRO, 2019, sections 5.1 and 7.2.1.
 """
 
-from functools import partial
-
 import torch
 import torch.distributed as dist
 
@@ -42,6 +40,7 @@ from .sharding import FlatSharding, Sharding, grouped_by, split_by_bytes
     sharding=type[Sharding],
     initialize=function,
     apart=function,
+    groups=function,
     overlap_param_gather=flag,
 )
 class ZeRO1(Checkpointable):
@@ -64,6 +63,8 @@ class ZeRO1(Checkpointable):
     ``reduce_dtype``: in which gradients are accumulated; None: in the parameters' own. ``sharding``: ``FlatSharding``
     or ``PerParameterSharding``. ``initialize``: initializes a layer of a module on the meta device (initialization.py).
     ``apart``: a function of a parameter; those for which it returns different values share no bucket.
+    ``groups``: one that returns (group, replicas), for modules of which some ranks have a part (experts): ranks of
+    these groups have the same parameters. ``group`` then has all ranks, among which the norm is summed.
     ``overlap_param_gather``: the all-gather overlaps with the next forward (overlap.py). Until that has used
     a parameter, it is this rank's shard: call ``finish_param_gather`` to read parameters right after a step.
 
@@ -84,23 +85,25 @@ class ZeRO1(Checkpointable):
         sharding=FlatSharding,
         initialize=None,
         apart=None,
+        groups=None,
         overlap_param_gather=False,
         **options,
     ):
         self.module, self.group, self.replicas, self.bucket_bytes = module, group, replicas, bucket_bytes
         self.apart = apart or (lambda parameter: None)
-        self.how = {"sharding": sharding, "group": group, "replicas": replicas, "reduce_dtype": reduce_dtype}
-        check_same_module(self.name, module, group, replicas)
+        self.groups = groups or (lambda parameter: (group, replicas))
+        self.how = {"sharding": sharding, "reduce_dtype": reduce_dtype}
+        for alike in grouped_by(self.groups, module.parameters()):
+            check_same_module(self.name, module, *self.groups(alike[0]), set(alike))
         groups, is_meta = trained_groups(self.name, module, param_groups)
         if not is_meta:
-            broadcast_rank_0([*module.parameters(), *module.buffers()], group, replicas)
+            self._spread([*module.parameters(), *module.buffers()])
         in_buckets = [self._in_buckets(each["params"]) for each in groups]
         self.group_of = {bucket: number for number, buckets in enumerate(in_buckets) for bucket in buckets}
         self.buckets = self._as_backward_comes(self.group_of)
         self.frozen = self._in_buckets(self._frozen_and_sharded())
         if is_meta:
-            spread = partial(broadcast_rank_0, group=group, replicas=replicas)
-            materialize(self.name, module, self.all_buckets, initialize, spread)
+            materialize(self.name, module, self.all_buckets, initialize, self._spread)
         on_shards = [{**each, "params": [b.master for b in buckets]} for each, buckets in zip(groups, in_buckets)]
         self.reduction = Reduction(self.buckets, filled=self._is_full, reduced=self._is_reduced)
         self.no_sync = self.reduction.no_sync
@@ -119,6 +122,10 @@ class ZeRO1(Checkpointable):
 
     # Start.
 
+    def _spread(self, tensors):
+        for alike in grouped_by(self.groups, tensors):
+            broadcast_rank_0(alike, *self.groups(alike[0]))
+
     def _in_buckets(self, parameters):
         return [self._bucket(each) for each in self._lists(parameters)]
 
@@ -127,11 +134,16 @@ class ZeRO1(Checkpointable):
         return []
 
     def _lists(self, parameters):
-        alike = grouped_by(self.apart, parameters)
+        alike = grouped_by(self._kind, parameters)
         return [each for some in alike for each in split_by_bytes(some, self.bucket_bytes)]
 
-    def _bucket(self, parameters):
-        return ShardedBucket(parameters, resharded=self.resharded, **self.how)
+    def _kind(self, parameter):
+        """Parameters of different kinds share no bucket."""
+        return self.apart(parameter), self.groups(parameter)
+
+    def _bucket(self, parameters, made=ShardedBucket):
+        group, replicas = self.groups(parameters[0])
+        return made(parameters, group=group, replicas=replicas, resharded=self.resharded, **self.how)
 
     def _sharded_step(self):
         return ShardedStep(self.optimizer, self.buckets)
@@ -231,7 +243,7 @@ class ZeRO1(Checkpointable):
         inside = {parameter for bucket in self.all_buckets for parameter in bucket.parameters}
         return [
             *self.all_buckets,
-            *(ReplicatedParameter(p, self.group) for p in self.module.parameters() if p not in inside),
+            *(ReplicatedParameter(p, self.groups(p)[0]) for p in self.module.parameters() if p not in inside),
         ]
 
     def kept(self, row):

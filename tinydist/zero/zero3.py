@@ -93,7 +93,7 @@ class ZeRO3(ZeRO2):
 
     def _lists(self, parameters):
         """A bucket has the parameters of one unit, and one dtype."""
-        return grouped_by(lambda each: (self.owner[each], each.dtype, self.apart(each)), parameters)
+        return grouped_by(lambda each: (self.owner[each], each.dtype, self._kind(each)), parameters)
 
     # Forward. (During backward it is a recomputation: nothing is freed or recorded.)
 

@@ -12,7 +12,7 @@ and 3.
 Sources: Ren et al., ZeRO-Offload, 2021; Rajbhandari et al., ZeRO-Infinity, 2021, section 5.
 """
 
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 
@@ -132,7 +132,7 @@ class _Offloaded:
         super().__init__(module, *arguments, **options)
 
     def _bucket(self, parameters):
-        return OffloadedBucket(parameters, offload_device=self.offload_device, resharded=self.resharded, **self.how)
+        return super()._bucket(parameters, partial(OffloadedBucket, offload_device=self.offload_device))
 
     def _sharded_step(self):
         return OffloadedStep(self.optimizer, self.buckets, self.offload_device, self.group)
