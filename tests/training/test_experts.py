@@ -1,17 +1,17 @@
 """A GPT with experts trains on any mesh as in one process; bad plans are refused; its bytes are those of a formula."""
 
+import re
 from functools import cache, partial
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
 import tinydist
 from tinydist import plan as plans
 from tinydist.experts import Router, alone, auxiliary_loss, update_biases, with_experts
 from tinydist.model import GPT, GPTConfig, batch
-from tinydist.training import LoadBalance, Plan, parallelize
+from tinydist.training import LoadBalance, Plan, load, load_weights, parallelize, save
 from tinydist.training.mesh import data_rank, place_in
 
 STEPS, ROWS, LENGTH, MAX_NORM = 3, 8, 8, 0.5
@@ -37,9 +37,9 @@ def text(step):
 
 
 @cache
-def in_one_process(balance=LoadBalance(), microbatches=1, options=()):
+def in_one_process(balance=None, microbatches=1, options=()):
     """Losses and norms."""
-    model = gpt(**dict(options))
+    model, balance = gpt(**dict(options)), balance or LoadBalance()
     optimizer, found = torch.optim.AdamW(model.parameters(), **ADAM), []
     for step in range(STEPS):
         losses = 0
@@ -114,3 +114,122 @@ def test_the_load_is_balanced_as_in_one_process(plan):
     expected = in_one_process(BALANCE, options=tuple(BIASED.items()))
     assert_same(on_ranks(plan, BALANCE, **BIASED), expected)
     assert abs(expected[-1][0] - in_one_process(options=tuple(BIASED.items()))[-1][0]) > 1e-4
+
+
+def test_microbatches_are_balanced_each():
+    expected = in_one_process(LoadBalance(balance=0.5), 2)
+    plan = Plan(pp=2, microbatches=2, max_norm=MAX_NORM)
+    assert_same(on_ranks(plan, LoadBalance(balance=0.5)), expected)
+
+
+# Checkpoints.
+
+
+@pytest.mark.parametrize(
+    "saves, loads",
+    [
+        (Plan(dp=4, ep=4, zero=1), Plan(dp=2, tp=2, ep=2, zero=3)),
+        (Plan(2, 2, ep=2, zero=3), Plan()),
+        (Plan(), Plan(dp=2, cp=2, ep=4, zero=2)),
+    ],
+    ids=str,
+)
+def test_training_goes_on_with_another_ep(tmp_path, saves, loads):
+    """The next steps are those of the run that was not interrupted, whose biases have moved, too."""
+    make = partial(engine_of, balance=BALANCE, **BIASED)
+
+    def first():
+        engine = make(saves)
+        steps_of(engine, range(2))
+        save(engine, tmp_path)
+        return steps_of(engine, range(2, 4))
+
+    def then():
+        engine = make(loads)
+        load(engine, tmp_path)
+        return steps_of(engine, range(2, 4))
+
+    (expected, *_), (found, *_) = (
+        tinydist.launch(program, plan.ranks, observe=False).results for program, plan in ((first, saves), (then, loads))
+    )
+    assert_same([loss for loss, _ in found], [loss for loss, _ in expected])
+
+
+def test_a_plain_model_with_all_experts_loads_the_weights(tmp_path):
+    plan = Plan(dp=4, ep=4)
+
+    def program():
+        engine = engine_of(plan)
+        steps_of(engine)
+        save(engine, tmp_path)
+        return engine.evaluate(*rows_of(engine, 0))
+
+    (loss, *_) = tinydist.launch(program, 4, observe=False).results
+    model = gpt()
+    load_weights(model, tmp_path)
+    assert model.loss(*text(0)).item() == pytest.approx(loss, abs=1e-10)
+
+
+# What a rank holds.
+
+
+def numbers():
+    """Of dense parts, and of experts."""
+    sizes = [(".experts." in name, parameter.numel()) for name, parameter in gpt().named_parameters()]
+    return [sum(size for is_expert, size in sizes if is_expert == part) for part in (False, True)]
+
+
+@pytest.mark.parametrize("zero, ep", [(0, 1), (0, 4), (1, 2), (2, 2), (3, 1), (3, 2)])
+def test_states_are_held_in_the_bytes_of_the_formula(zero, ep):
+    """At the end of a second backward: 8 bytes of a weight in float64, and of a gradient; 16 of two moments."""
+    plan = Plan(dp=4, ep=ep, zero=zero)
+
+    def program():
+        engine = engine_of(plan)
+        engine.step(*rows_of(engine, 0))
+        engine.forward_backward(*rows_of(engine, 1))
+        return engine
+
+    run = tinydist.launch(program, 4)
+    for rank, engine in enumerate(run.results):
+        held = list(run.memory[rank].over_time())[-1][1]
+        buckets, whole, own = engine.zero[0].buckets, 0, 0
+        for is_expert, size in enumerate(numbers()):
+            mine = [each for each in buckets if (".experts." in engine.names[each.parameters[0]]) == is_expert]
+            shards = plan.expert_shards if is_expert else plan.shards
+            padding = sum(each.sharding.padding for each in mine)
+            assert padding <= len(mine) * (shards - 1)
+            whole += size // (ep if is_expert else 1) + padding
+            own += (size // (ep if is_expert else 1) + padding) // shards
+        assert held["parameters"] == 8 * (own if zero == 3 else whole)
+        assert held["gradients"] == 8 * (own if zero >= 2 else whole)
+        assert held["optimizer states"] == 16 * own + 4 * len(buckets)
+        assert held["communication"] == 0
+
+
+# What is refused, before any rank communicates.
+
+
+@pytest.mark.parametrize(
+    "plan, how, words",
+    [
+        (Plan(dp=3, ep=3), {}, "parallelize: experts (8) must be divisible by ep (3)"),
+        (Plan(dp=2, ep=2), {"experts": 0}, "parallelize: ep (2) ranks share the experts, but the model has none"),
+        (Plan(dp=2), {"experts": 0, "balance": BALANCE}, "parallelize: load_balance is for a model with experts"),
+        (Plan(dp=2), {"balance": BALANCE}, "bias_rate moves biases, and no router has one: Router(..., bias=True)"),
+    ],
+    ids=str,
+)
+def test_what_does_not_suit_the_experts_is_refused_in_words(plan, how, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        tinydist.launch(partial(engine_of, plan, **how), plan.ranks, observe=False)
+
+
+def test_a_layer_without_all_its_experts_is_refused():
+    def program():
+        model = with_experts(GPT(GPTConfig(layers=1, heads=2, dim=8, context=LENGTH)), 8, 2)
+        parallelize(model, Plan(dp=2, ep=2))
+
+    words = r"shard_experts: a layer has 4 of 8 experts \(rank .\): make it with group=alone\(\)"
+    with pytest.raises(ValueError, match=words):
+        tinydist.launch(program, 2, observe=False)

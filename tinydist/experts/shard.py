@@ -21,16 +21,20 @@ def alone():
     return dist.new_group([dist.get_rank()], use_local_synchronization=True) if dist.is_initialized() else None
 
 
+def check_has_all(model):
+    for layer in layers_of(model):
+        have, wanted = len(layer.experts), layer.router.experts
+        if have != wanted:
+            words = f"a layer has {have} of {wanted} experts (rank {place()[0]}): make it with group=alone()"
+            raise ValueError(f"shard_experts: {words}")
+
+
 @validate(model=nn.Module, group=dist.ProcessGroup)
 def shard_experts(model, group=None):
     """In place. Raises ``ValueError`` if a layer has not all its experts, or they are not divisible."""
+    check_has_all(model)
     for layer in layers_of(model):
-        have, all_ = len(layer.experts), layer.router.experts
-        if have != all_:
-            raise ValueError(
-                f"shard_experts: a layer has {have} of {all_} experts (rank {place()[0]}): make it with group=alone()"
-            )
-        part_of_experts(all_, place(group)[1])
+        part_of_experts(layer.router.experts, place(group)[1])
     check_same_parameters("shard_experts", model, group)
     broadcast_all([*model.parameters(), *model.buffers()], group=group)
     for layer in layers_of(model):

@@ -26,6 +26,7 @@ from torch import nn
 from ..collectives.autograd import Conjugates
 from ..experts import Expert, Experts, MoE, update_biases
 from ..experts.balance import WithLoss, layers_of, loss_of
+from ..experts.shard import check_has_all
 from ..rules import amount, validate
 from ..tensor_parallel.kinds import mlp
 from ..tensor_parallel.layouts import Replicated
@@ -35,6 +36,7 @@ from .mesh import data_ranks
 
 def check_experts(model, plan, load_balance=None):
     """Raises ``ValueError`` for a plan that the experts do not suit."""
+    check_has_all(model)
     routers = [layer.router for layer in layers_of(model)]
     for experts in {router.experts for router in routers} or {0}:
         for words in plan.unshared(experts):
