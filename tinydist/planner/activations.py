@@ -29,14 +29,16 @@ class Shapes(NamedTuple):
     dropped: float  # the mask of what is embedded
     combined: float  # more, while outputs of experts are weighted
     expert: float  # and for each expert whose backward is done
+    rows: float  # of all experts of a rank
 
 
-def attention(model, flash, t, b, plain, i):
-    """Kept of the weights; what their backward takes beyond that."""
+def attention(model, flash, t, b, plain, i, masked=False):
+    """Kept of the weights; what their backward takes beyond that. ``masked``: flash attention is given the mask, and
+    its output is laid out once more, as in tinydist.attention."""
     rows = b * model.tokens * model.heads // t
     scores = rows * model.tokens * i
     if flash:
-        return rows * STATISTIC, 0
+        return rows * STATISTIC + (model.tokens**2 + rows * model.head_dim) * i * masked, 0
     if plain:
         return 2 * scores + model.tokens**2 * MASK + 2 * rows * i, 4 * scores
     return scores * (2 * i + MASK) // i if model.dropout else scores, scores
@@ -71,33 +73,39 @@ def of_context(model, program, t, b, cp, context, i):
 
 
 class Rows(NamedTuple):
-    """Bytes of an MLP: between its matrices; entering; kept; at its output, more; and once an expert's is done."""
+    """Bytes of an MLP: between its matrices; entering; kept; at its output, more; once an expert's is done, more; of all rows."""
 
     inside: float
     x: float
     kept: float
     combined: float = 0.0
     expert: float = 0.0
+    all: float = 0.0
 
 
-def of_mlp(model, t, tokens, i, entered, plain):
+def of_mlp(model, torchs, t, tokens, i, entered):
     inside, x = tokens * model.inner // t * i, tokens * model.width * i
-    return Rows(inside, x, entered + inside * (2 + model.gated + plain))
+    return Rows(inside, x, entered + inside * between(model, torchs))
 
 
-def of_experts(model, t, tokens, i, entered, plain):
+def between(model, torchs):
+    """How many tensors an MLP keeps between its matrices."""
+    return 2 + model.gated * (1 + torchs)
+
+
+def of_experts(model, torchs, t, tokens, i, entered):
     """Each expert has as many rows. Torch's operators score tokens, and weight outputs, in fp32; fused ones weight what
     is between the matrices."""
     of, D = model.experts, model.width
-    assigned = tokens * of.active
+    assigned, wide = tokens * of.active, torchs and i < WIDE
     inside, x = assigned * of.inner // t * i, assigned * D * i
-    scored = tokens * D * max(i, WIDE * plain) if i < WIDE or not of.shared else 0
+    each, scored = inside * between(model, torchs), tokens * D * (WIDE if wide else i)
     routed = tokens * (2 * WIDE * of.total + (5 * ORDER + 3 * WIDE) * of.active)
-    each = inside * (2 + model.gated + plain) if plain or not model.gated else 3 * inside
-    shared = (entered if plain else 0) + each / of.active / of.inner * of.inner * of.shared if of.shared else 0
-    kept = scored + routed + shared + x * (1 + plain) + each
-    combined = assigned * D * (3 * WIDE + i * (i < WIDE)) if plain else 2 * x
-    return Rows(inside / of.own, x / of.own, kept, combined, (x - each) / of.own)
+    shared = (entered * wide + each * of.shared / of.active) if of.shared else 0
+    weighted = assigned * D * (3 * WIDE + i * wide) if torchs else 2 * x
+    return Rows(
+        inside / of.own, x / of.own, scored + routed + shared + x * (1 + torchs) + each, weighted, (x - each) / of.own, x
+    )
 
 
 @lru_cache(4096)
@@ -111,10 +119,10 @@ def shapes(model, program, t, b, cp, context, sequence_parallel, recompute, prec
     mixed = tokens * model.heads // t * model.head_dim * i
     keys = tokens * max(1, model.kv_heads // t) * model.head_dim * i
     angles = plain * 4 * tokens // b * model.head_dim * WIDE  # sines and cosines twice, of queries and of keys
-    rows = (of_experts if model.experts else of_mlp)(model, t, tokens, i, entered, plain)
+    rows = (of_experts if model.experts else of_mlp)(model, not program.fused, t, tokens, i, entered)
     inside = rows.inside
     flash = program.flash or cp > 1
-    core, in_core = attention(model, flash, t, b, plain, i)
+    core, in_core = attention(model, flash, t, b, plain, i, plain and not program.holds)
     if cp > 1:
         core, in_context = of_context(model, program, t, b, cp, context, i)
     mlp = norm + rows.kept + mask
@@ -134,13 +142,14 @@ def shapes(model, program, t, b, cp, context, sequence_parallel, recompute, prec
         before + 2 * inside * model.gated,
         before + rows.x - inside,
         before + rows.x * (1 + model.gated) - inside * (1 + model.gated + plain),
-        0 if flash and cp == 1 else again + in_core,
+        0 if flash and cp == 1 and not model.experts else again + in_core,
         norm + entered,
         own + {None: 0, "regather": 3}.get(sequence_parallel, 2) * x + own * bool(sequence_parallel),
         WIDE * tokens * -(-model.vocabulary // t),
         mask,
         before + rows.combined,
         rows.expert,
+        rows.all,
     )
 
 

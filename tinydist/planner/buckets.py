@@ -30,6 +30,7 @@ class GradientBucket(NamedTuple):
     begins: int
     full: int
     freed: int
+    experts: bool
 
 
 def weights(comes, *sizes, copies=1, experts=False):
@@ -121,7 +122,7 @@ def filled(given, item, by_unit):
     """Lists of (place, Weight), in the order of their making: from the last parameter on, until there are enough."""
     alike = {}
     for place, (unit, shared, weight) in enumerate(given):
-        alike.setdefault((by_unit and unit, weight.copies, shared), []).append((place, weight))
+        alike.setdefault((by_unit and unit, weight.copies, shared, weight.experts), []).append((place, weight))
     for some in alike.values():
         found, held = [], BUCKET
         for place, weight in reversed(some):
@@ -134,17 +135,16 @@ def filled(given, item, by_unit):
 
 
 @lru_cache(4096)
-def buckets(model, t, layers, first, last, item, by_unit=False, experts=False):
+def buckets(model, t, layers, first, last, item, by_unit=False):
     """Bucket, in the order in which they are made; the optimizer steps in it. ``by_unit``: as in ZeRO 3."""
-    given = [each for each in all_weights(model, t, layers, first, last) if each[2].experts == experts]
-    lists = list(filled(given, item, by_unit))
+    lists = list(filled(all_weights(model, t, layers, first, last), item, by_unit))
     full = [max(weight.comes for _, weight in each) for each in lists]
     order = sorted(range(len(lists)), key=lambda number: -min(place for place, _ in lists[number]))
     reduced = [*accumulate((full[number] for number in order), max)]
     freed = dict(zip(order, [*reduced[2:], *[(layers + 2) * times_of(model)] * 2]))
     return tuple(
-        GradientBucket(sum(w.numbers for _, w in each), min(w.comes for _, w in each), full[number], freed[number])
-        for number, each in enumerate(lists)
+        GradientBucket(sum(w.numbers for w in each), min(w.comes for w in each), *times, each[0].experts)
+        for each, *times in zip(([weight for _, weight in some] for some in lists), full, map(freed.get, range(len(lists))))
     )
 
 
@@ -157,10 +157,11 @@ class WholeGradients(NamedTuple):
 
 @lru_cache(4096)
 def whole_gradients(model, t, layers, first, last, item, by_unit, experts, sharded):
-    """At each time of a backward: as a gradient comes, and then. Unless they are ``sharded`` they stay."""
+    """Of experts, or of the rest, at each time of a backward: as a gradient comes, and then. Unless they are
+    ``sharded`` they stay."""
     ends = (layers + 2) * times_of(model)
     begun, freed = [0] * (ends + 1), [0] * (ends + 1)
-    for bucket in buckets(model, t, layers, first, last, item, by_unit, experts):
+    for bucket in (each for each in buckets(model, t, layers, first, last, item, by_unit) if each.experts == experts):
         begun[bucket.begins] += bucket.numbers
         freed[bucket.freed if sharded else ends] += bucket.numbers
     begun, freed = [*accumulate(begun)], [*accumulate(freed)]

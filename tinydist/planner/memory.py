@@ -19,8 +19,8 @@ from typing import NamedTuple
 from ..plan import Plan
 from ..rules import validate, whole
 from .activations import ITEM, WIDE, in_flight, shapes_of
-from .buckets import DOWN, GATED, OF_EXPERT, OUT, UP, WholeGradients, block_of, buckets, later, table, times_of
-from .buckets import whole_gradients
+from .buckets import DOWN, GATED, OF_EXPERT, OUT, UP, WholeGradients, block_of, buckets, later
+from .buckets import numbers_of, table, times_of, whole_gradients
 from .checks import refuse
 from .model import Model, layers_of, on_ranks
 from .program_memory import MASTER, MOMENTS, Moment
@@ -115,26 +115,28 @@ def moments(model, program, plan, rank):
         return moments_of_program(model, program, plan, rank)
     i, by_unit, sharded = ITEM[plan.precision], plan.zero == 3, plan.zero > 1
     part = model, plan.tp, layers_of(plan, model)[rank], rank == 0, rank == plan.pp - 1, i, by_unit
-    shares, states, stepping = [], {"parameters": 0.0, "optimizer states": 0.0}, 0.0
+    shares = []
     for experts, shards in ((False, plan.shards), (True, plan.expert_shards))[: 1 + bool(model.experts)]:
-        numbers, most = of_step(*part, experts)
+        numbers = numbers_of(*part[:5], experts)
         shares.append(Share(numbers, shards, sharded, whole_gradients(*part, experts, sharded)))
-        states["parameters"] += i * numbers / (shards if by_unit else 1)
-        states["optimizer states"] += (MOMENTS + MASTER * (i < MASTER)) * numbers / shards
-        stepping = max(stepping, GRADIENT * most / shards)
+    in_shards = sum(each.numbers / each.shards for each in shares)
+    states = {
+        "parameters": i * (in_shards if by_unit else sum(each.numbers for each in shares)),
+        "optimizer states": (MOMENTS + MASTER * (i < MASTER)) * in_shards,
+    }
     found, flying, M = [], in_flight(plan, rank), plan.microbatches
     for before in {min(1, M - 1), 0 if flying > M - 1 else 1}:  # backwards of other microbatches that are done
         found += of_backward(program, plan, part, shares, min(flying, M - before), before)
     kept = sum(GRADIENT * each.numbers / (each.shards if sharded else 1) for each in shares)
-    found.append(("step", 0, kept, stepping))
+    found.append(("step", 0, kept, GRADIENT * of_step(plan.shards, plan.expert_shards, *part)))
     return states, [Moment(*each) for each in found]
 
 
 @lru_cache(4096)
-def of_step(*part):
-    """Numbers of all buckets; and those of Adam: a denominator, what becomes of it, and the one before."""
-    sizes = [bucket.numbers for bucket in buckets(*part)]
-    return sum(sizes), max(2 * size + before for size, before in zip(sizes, [0, *sizes]))
+def of_step(shards, expert_shards, *part):
+    """Numbers of Adam, for a bucket: a denominator, what becomes of it, and the one before."""
+    sizes = [bucket.numbers / (expert_shards if bucket.experts else shards) for bucket in buckets(*part)]
+    return max(2 * size + before for size, before in zip(sizes, [0, *sizes]))
 
 
 def of_backward(program, plan, part, shares, flying, before):
@@ -164,10 +166,11 @@ def of_backward(program, plan, part, shares, flying, before):
         begins = (done + 1) * times
         there, more = live - done * a.block, beside + gathered(unit, unit if done < layers - 1 else enter)
         if model.experts:
-            yield "block", there, gradients(begins), more + a.combined
+            yield "block", there, gradients(begins - 1, 1), more + a.combined
         for number in {0, experts - 1}:
             at, of_others = begins + OF_EXPERT * number, more + number * a.expert
             yield "block", there, gradients(at + DOWN), of_others + matrix + a.down
+            of_others -= a.rows * (number == experts - 1)  # the gradient of what all have made
             yield "block", there, gradients(at + DOWN, 1), of_others + a.gate
             yield "block", there, gradients(at + GATED), of_others + matrix + a.gated
             yield "block", there, gradients(at + UP), of_others + matrix + a.up

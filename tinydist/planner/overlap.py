@@ -29,9 +29,10 @@ def full_in(*part):
     """Of head, blocks, embedding, in the order of backward: numbers of buckets that are full then; in how many parts,
     one after another. (Those of a unit are all full at its end.) Blocks with experts are two, of which the MLP is the
     first."""
+    *part, experts = part
     model, layers, by_unit = part[0], part[2], part[6]
     numbers, count = Counter(), Counter()
-    for bucket in buckets(*part):
+    for bucket in (each for each in buckets(*part) if each.experts == experts):
         block, time = divmod(bucket.full, times_of(model))
         segment = 2 * block + (time > MLP_NORM + later(model)) - (block > 0) if model.experts else block
         numbers[segment] += bucket.numbers
@@ -59,16 +60,14 @@ def walk(segments, gathers=None, reduces=None, slower=0.0):
     return added + slower * max(0.0, beside)
 
 
-def in_turn(segments, parts):
-    """The same of gradients alone. ``parts``: of each ``reduces``. A full bucket waits for the one before it in its
-    part, as in this library."""
-    now, wire, done = 0.0, 0.0, [0.0] * len(parts)
-    for seconds, *of_parts in zip(segments, *parts):
-        buckets = [(number, whole / count) for number, (whole, count) in enumerate(of_parts) for _ in range(count)]
-        for number, whole in buckets:
-            now = max(now + seconds / len(buckets), done[number])
-            wire = done[number] = max(now, wire) + whole
-        now += 0.0 if buckets else seconds
+def in_turn(segments, reduces):
+    """The same of gradients alone, where a full bucket waits for the one before, as in this library."""
+    now, wire = 0.0, 0.0
+    for seconds, (whole, count) in zip(segments, reduces):
+        for _ in range(count):
+            now = max(now + seconds / count, wire)
+            wire = now + whole / count
+        now += 0.0 if count else seconds
     return max(now, wire) - sum(segments)
 
 
@@ -117,10 +116,10 @@ class ExposedCommunication:
         down, up = self.gathers() if self.plan.zero == 3 else ([], [])
         if not self.plan.overlap_comm:
             return sum(self.reduced(sum(n for n, _ in each), of) for each, of in full) + sum(down) + sum(up)
-        parts = [self.in_buckets(each, groups) for each, groups in full]
+        reduces = [self.in_buckets(each, groups) for each, groups in full]
+        reduces = [tuple(map(sum, zip(*of_segment))) for of_segment in zip(*reduces)]
         if self.model.experts and self.program.holds is None and not up:
-            return in_turn(self.backward, parts)
-        reduces = [tuple(map(sum, zip(*of_segment))) for of_segment in zip(*parts)]
+            return in_turn(self.backward, reduces)
         if up and self.plan.tp > 1 and not self.program.fused:  # a unit has two buckets, the second waits for the first
             return walk(self.backward, up) + sum(whole for whole, _ in reduces) + walk(self.forward, down)
         slower = [self.machine.contention * share for share in self.computing]
