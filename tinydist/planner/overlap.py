@@ -12,7 +12,7 @@ from collections import Counter
 from functools import lru_cache
 
 from .activations import ITEM
-from .buckets import MLP_NORM, buckets, later, times_of
+from .buckets import MLP_NORM, block_of, buckets, later, times_of
 from .machine import Group
 from .uses import gathered_by_use, units
 
@@ -60,14 +60,16 @@ def walk(segments, gathers=None, reduces=None, slower=0.0):
     return added + slower * max(0.0, beside)
 
 
-def in_turn(segments, reduces):
-    """The same of gradients alone, where a full bucket waits for the one before, as in this library."""
-    now, wire = 0.0, 0.0
-    for seconds, (whole, count) in zip(segments, reduces):
-        for _ in range(count):
-            now = max(now + seconds / count, wire)
-            wire = now + whole / count
-        now += 0.0 if count else seconds
+def in_turn(segments, parts):
+    """The same of gradients alone, where a full bucket waits for the one before it in its part, as in this library.
+    ``parts``: the ``reduces`` of each."""
+    now, wire, done = 0.0, 0.0, [0.0] * len(parts)
+    for seconds, *of_parts in zip(segments, *parts):
+        buckets = [(number, whole / count) for number, (whole, count) in enumerate(of_parts) for _ in range(count)]
+        for number, whole in buckets:
+            now = max(now + seconds / len(buckets), done[number])
+            wire = done[number] = max(now, wire) + whole
+        now += 0.0 if buckets else seconds
     return max(now, wire) - sum(segments)
 
 
@@ -116,10 +118,10 @@ class ExposedCommunication:
         down, up = self.gathers() if self.plan.zero == 3 else ([], [])
         if not self.plan.overlap_comm:
             return sum(self.reduced(sum(n for n, _ in each), of) for each, of in full) + sum(down) + sum(up)
-        reduces = [self.in_buckets(each, groups) for each, groups in full]
-        reduces = [tuple(map(sum, zip(*of_segment))) for of_segment in zip(*reduces)]
+        parts = [self.in_buckets(each, groups) for each, groups in full]
         if self.model.experts and self.program.holds is None and not up:
-            return in_turn(self.backward, reduces)
+            return in_turn(self.backward, parts)
+        reduces = [tuple(map(sum, zip(*of_segment))) for of_segment in zip(*parts)]
         if up and self.plan.tp > 1 and not self.program.fused:  # a unit has two buckets, the second waits for the first
             return walk(self.backward, up) + sum(whole for whole, _ in reduces) + walk(self.forward, down)
         slower = [self.machine.contention * share for share in self.computing]
@@ -143,8 +145,13 @@ class ExposedCommunication:
         throughout, each = units(*self.part)
         seconds = {numbers: self.gathered(numbers) for numbers in {throughout, *each}}
         up = [seconds[numbers] for numbers in each]
+        if self.model.experts:
+            experts = self.gathered(block_of(self.model, self.plan.tp, True), self.of_experts)
+            up[1:-1] = [block + experts for block in up[1:-1]]
         down = up[::-1]
         down[0] += seconds[throughout]
         if throughout:  # a tied table is gathered by the model itself, after the last block for the head
             up[:2] = [up[0] + up[1] + seconds[throughout], 0.0]
+        if self.model.experts:  # the second half of a block needs nothing more
+            up = [up[0], *[part for block in up[1:-1] for part in (block, 0.0)], up[-1]]
         return down, up
