@@ -36,6 +36,8 @@ def megatron_lm(program, plan, model):
     words += ["--sequence-parallel"] * bool(plan.sequence_parallel)
     if plan.cp > 1:
         words += [f"--context-parallel-size {plan.cp} --cp-comm-type {CP_COMM_TYPE[plan.context]}"]
+    if model.experts:
+        words += [f"--expert-model-parallel-size {plan.ep} --moe-token-dispatcher-type alltoall --moe-grouped-gemm"]
     words += GRANULARITY[plan.recompute]
     words += ["--use-distributed-optimizer"] * (plan.zero > 0)
     if plan.zero > 1:
