@@ -35,6 +35,16 @@ def of_model(function):
     return lambda model, **given: function(trained() if isinstance(model, GPT) else model, **given)
 
 
+def of_whole(function):
+    """Of a model that has all experts on each rank."""
+
+    def call(model, **given):
+        whole = isinstance(model, GPT)
+        return function(with_experts(model, experts=4, group=experts.alone()) if whole else model, **given)
+
+    return call
+
+
 def router(kind, **more):
     made = dict(dim=D, experts=4, generator=torch.Generator()) | more
     return call(lambda **given: routed(kind(**given)).counts(), lambda: dict(made))
@@ -91,6 +101,10 @@ CALLS = {
         kept=("model",),
     ),
     "max_violation": call(experts.max_violation, lambda: dict(loads=[1, 2, 3])),
+    "shard_experts": call(
+        of_whole(lambda model, **given: len(experts.shard_experts(model, **given).blocks[0].mlp.experts)),
+        lambda: dict(model=plain(), group=None),
+    ),
     "split": call(lambda model: [len(list(part.parameters())) for part in split(model)], lambda: dict(model=plain())),
     "update_biases": call(
         lambda model, **given: experts.update_biases(
@@ -119,6 +133,7 @@ CALLS = {
     "z_loss": call(lambda **given: experts.z_loss(**given).detach(), lambda: dict(routing=routed())),
 }
 REASONS = {
+    "alone": "it takes no argument",
     "AllToAll": "its splits come from counts that ranks have exchanged",
     "Experts": "MoE makes it",
     "Load": "MoE makes it",

@@ -1,5 +1,6 @@
 """Engines that are awkward to save, small enough to be saved often; and all that a checkpoint has, put together."""
 
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -8,6 +9,7 @@ import torch.distributed as dist
 import tinydist
 from tinydist.attention import Decoder, DecoderConfig
 from tinydist.checkpoint import files
+from tinydist.experts import Router, alone, with_experts
 from tinydist.model import GPT, GPTConfig
 from tinydist.tensor_parallel.cuts import cut_of
 from tinydist.training import parallelize
@@ -20,6 +22,11 @@ def gpt(dropout=0.0):
     """Tied embeddings, and three blocks of rows in each weight of queries, keys and values."""
     torch.manual_seed(5)
     return GPT(GPTConfig(vocab_size=TOKENS, context=8, layers=4, heads=6, dim=12, dropout=dropout))
+
+
+def gpt_with_experts():
+    router = partial(Router, bias=True)  # a buffer
+    return with_experts(gpt(), 4, 2, hidden=8, shared=1, every=2, group=alone(), router=router)
 
 
 def half_frozen():

@@ -13,6 +13,7 @@ from training.small_runs import (
     differences,
     everything_in,
     gpt,
+    gpt_with_experts,
     groups_of,
     half_frozen,
     launched,
@@ -42,7 +43,7 @@ def loaded_by(plan, folder, whole, make=gpt, again=None, **how):
 
 
 @some.composite
-def plans(draw, tp):
+def plans(draw, tp, experts=1):
     """Of 8 ranks at most."""
     tp = draw(some.sampled_from(tp))
     pp = draw(some.sampled_from([p for p in (1, 2, 3, 4) if p * tp <= 8]))
@@ -51,11 +52,15 @@ def plans(draw, tp):
     zero = draw(some.integers(0, 3))
     replicate = draw(some.sampled_from([r for r in (1, 2, 3, 4) if dp % r == 0])) if zero else None
     how = {"schedule": "interleaved", "chunks": 2} if pp == 2 and draw(some.booleans()) else {}
-    return Plan(pp, dp, tp, zero, replicate, cp=cp, microbatches=pp, **how)
+    data = dp * cp // (replicate or 1)
+    ep = draw(some.sampled_from([e for e in (1, 2, 4) if data % e == experts % e == 0]))
+    return Plan(pp, dp, tp, zero, replicate, cp=cp, ep=ep, microbatches=pp, **how)
 
 
-MODELS = [(gpt, (1, 2, 3)), (decoder, (1, 2, 4)), (half_frozen, (1, 2, 3))]
-pairs = some.sampled_from(MODELS).flatmap(lambda each: some.tuples(some.just(each[0]), plans(each[1]), plans(each[1])))
+MODELS = [(gpt, (1, 2, 3)), (decoder, (1, 2, 4)), (half_frozen, (1, 2, 3)), (gpt_with_experts, (1, 2, 3), 4)]
+pairs = some.sampled_from(MODELS).flatmap(
+    lambda each: some.tuples(some.just(each[0]), plans(*each[1:]), plans(*each[1:]))
+)
 
 
 @settings(

@@ -57,6 +57,23 @@ def test_every_mesh_has_the_losses_of_one_process(tmp_path, in_one_process, mesh
     assert losses(tmp_path / "history") == pytest.approx(in_one_process, abs=1e-5)
 
 
+EXPERTS = f"{TINY} --num-experts 8 --moe-aux-loss-coeff 0.1 --moe-z-loss-coeff 0.01 --moe-router-bias-update-rate 0.01"
+
+
+def test_experts_on_any_mesh_have_the_losses_of_one_process(tmp_path):
+    """And a run with experts goes on where others share them."""
+    assert train(f"{EXPERTS} --history {tmp_path}/one") == 0
+    assert train(f"{EXPERTS} --mesh dp=4,ep=4 --zero 3 --history {tmp_path}/four --folder {tmp_path} --steps 2") == 0
+    assert train(f"{EXPERTS} --mesh pp=2,dp=2,ep=2 --history {tmp_path}/four --folder {tmp_path}") == 0
+    assert losses(tmp_path / "four") == pytest.approx(losses(tmp_path / "one"), abs=1e-5)
+
+
+def test_a_checkpoint_with_other_experts_is_refused(tmp_path, capsys):
+    assert train(f"{EXPERTS} --steps 1 --folder {tmp_path}") == 0
+    assert train(f"{EXPERTS} --folder {tmp_path} --moe-router-topk 3") == 2
+    assert "of a run with experts of a token 2, and this one has experts of a token 3" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
 def test_torchrun_has_the_losses_of_simulated_ranks(tmp_path):
     words = f"{TINY} --mesh dp=2,tp=2 --zero 2 --lr-schedule cosine --warmup-steps 2 --history"
@@ -121,6 +138,12 @@ REFUSED = {
     "--mesh dp=3": "Plan: batch (16) must be divisible by dp (3) x microbatches (1)",
     "--mesh tp=3": "train: heads (4) must be divisible by tp (3)",
     "--mesh tp=2 --sequence-parallel save --model context=63": "train: the sequence length (63) must be divisible",
+    "--mesh dp=4,ep=2": "train: ep (2) ranks share the experts, but the model has none",
+    "--num-experts 6 --mesh dp=4,ep=4": "train: experts (6) must be divisible by ep (4)",
+    "--num-experts 6 --mesh dp=2,ep=4": "Plan: dp (2) x cp (1) must be divisible by ep (4): these ranks share the exp",
+    "--num-experts 2 --moe-router-topk 3": "train: --moe-router-topk (3) must be at most --num-experts (2)",
+    "--moe-aux-loss-coeff 0.1": "train: --moe-aux-loss-coeff requires --num-experts",
+    "--num-experts 0": "train: --num-experts must be an integer >= 1, or None, got 0",
     "--mesh pp=4": "train: pp(4) x chunks(1) = 4 stages, but 2 layers",
     "--model dim=63": "GPTConfig: dim (63) must be divisible by heads (4)",
     "--model width=64": "train: a model has the form layers=2,dim=64 with keys context, layers, heads, dim, got ",

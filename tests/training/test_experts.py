@@ -5,11 +5,12 @@ from functools import cache, partial
 
 import pytest
 import torch
+from sampled import later, sampled
 from torch import nn
 
 import tinydist
 from tinydist import plan as plans
-from tinydist.experts import Router, alone, auxiliary_loss, update_biases, with_experts
+from tinydist.experts import EvenRouter, Router, alone, auxiliary_loss, update_biases, with_experts
 from tinydist.model import GPT, GPTConfig, batch
 from tinydist.training import LoadBalance, Plan, load, load_weights, parallelize, save
 from tinydist.training.mesh import data_rank, place_in
@@ -82,10 +83,10 @@ def assert_same(found, expected):
 
 PLANS = [
     *(Plan(dp=4, ep=ep, max_norm=MAX_NORM) for ep in (1, 2, 4)),
-    *(Plan(dp=4, ep=2, zero=zero, max_norm=MAX_NORM) for zero in (1, 2, 3)),
+    *(later(Plan(dp=4, ep=2, zero=zero, max_norm=MAX_NORM)) for zero in (1, 2, 3)),
     Plan(dp=4, ep=2, zero=2, replicate=2, overlap_param_gather=True, max_norm=MAX_NORM),
     Plan(dp=2, cp=2, ep=4, zero=3, recompute="full", max_norm=MAX_NORM),
-    Plan(dp=2, ep=2, zero=3, offload=True, max_norm=MAX_NORM),
+    later(Plan(dp=2, ep=2, zero=3, offload=True, max_norm=MAX_NORM)),
 ]
 
 
@@ -170,7 +171,7 @@ def test_a_plain_model_with_all_experts_loads_the_weights(tmp_path):
     assert model.loss(*text(0)).item() == pytest.approx(loss, abs=1e-10)
 
 
-# What a rank holds.
+# What a rank holds, and sends.
 
 
 def numbers():
@@ -179,32 +180,42 @@ def numbers():
     return [sum(size for is_expert, size in sizes if is_expert == part) for part in (False, True)]
 
 
-@pytest.mark.parametrize("zero, ep", [(0, 1), (0, 4), (1, 2), (2, 2), (3, 1), (3, 2)])
-def test_states_are_held_in_the_bytes_of_the_formula(zero, ep):
-    """At the end of a second backward: 8 bytes of a weight in float64, and of a gradient; 16 of two moments."""
+def ring(ranks, rounds=1):
+    return rounds * (ranks - 1) / ranks
+
+
+@pytest.mark.parametrize("zero, ep", sampled([(1, 2), (3, 2)], [(zero, ep) for zero in range(4) for ep in (1, 2, 4)]))
+def test_a_rank_holds_and_sends_the_bytes_of_the_formulas(zero, ep):
+    """Held at the end of a second backward. All in float64, with an even router."""
     plan = Plan(dp=4, ep=ep, zero=zero)
 
     def program():
-        engine = engine_of(plan)
-        engine.step(*rows_of(engine, 0))
+        engine = engine_of(plan, router=EvenRouter)
+        with tinydist.region("step"):
+            engine.step(*rows_of(engine, 0))
         engine.forward_backward(*rows_of(engine, 1))
         return engine
 
     run = tinydist.launch(program, 4)
+    traffic = run.between("step").traffic
     for rank, engine in enumerate(run.results):
-        held = list(run.memory[rank].over_time())[-1][1]
-        buckets, whole, own = engine.zero[0].buckets, 0, 0
-        for is_expert, size in enumerate(numbers()):
+        buckets, whole, own, sent = engine.zero[0].buckets, 0, 0, 0
+        kinds = ((1, plan.shards, plan.copies), (ep, plan.expert_shards, plan.expert_copies))
+        for is_expert, (size, (parts, shards, copies)) in enumerate(zip(numbers(), kinds)):
             mine = [each for each in buckets if (".experts." in engine.names[each.parameters[0]]) == is_expert]
-            shards = plan.expert_shards if is_expert else plan.shards
             padding = sum(each.sharding.padding for each in mine)
             assert padding <= len(mine) * (shards - 1)
-            whole += size // (ep if is_expert else 1) + padding
-            own += (size // (ep if is_expert else 1) + padding) // shards
+            n = size // parts + padding
+            whole, own = whole + n, own + n // shards
+            sent += 8 * n * (ring(shards) * (3 if zero == 3 else 2) + ring(copies, 2) / shards)
+        held = list(run.memory[rank].over_time())[-1][1]
         assert held["parameters"] == 8 * (own if zero == 3 else whole)
         assert held["gradients"] == 8 * (own if zero >= 2 else whole)
         assert held["optimizer states"] == 16 * own + 4 * len(buckets)
         assert held["communication"] == 0
+        rows, layers = 2 * ROWS // 4 * LENGTH, 2  # two experts for a token
+        sent += layers * ring(ep) * (4 * rows * 8 * 8 + 8 * 8)  # of width 8; counts for 8 experts
+        assert sum(traffic[rank]) == pytest.approx(sent + 2 * 8 * ring(4, 2))  # a loss and a norm
 
 
 # What is refused, before any rank communicates.

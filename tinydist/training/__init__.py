@@ -1,4 +1,4 @@
-"""Training: combined data, tensor and pipeline parallelism, and a training loop.
+"""Training: combined data, tensor, context, expert and pipeline parallelism, and a training loop.
 
 mesh.py         the device mesh with five axes, and the slowest link of each
 parallelize.py  applies a plan to a model; experts.py: to its experts
@@ -10,6 +10,7 @@ data.py         batches as a function of the step; one reader per tensor-paralle
 meters.py       FLOPs, MFU, peak memory
 loop.py         the training loop
 job.py          the train command's job on each rank; command.py: python -m tinydist train
+expert_options.py  options of models with experts, by Megatron-LM's names
 report.py       a step as files
 compat/         programs and configurations of DeepSpeed and Megatron-LM, on this engine
 """

@@ -19,7 +19,7 @@ from ..checkpoint.rules import CheckpointError
 from ..console.command_name import command
 from ..launching.launch import launch
 from ..plan import add_options
-from . import report
+from . import expert_options, report
 from .job import Job, Refused, on_rank
 from .lr_schedules import LR_SCHEDULES
 
@@ -50,6 +50,7 @@ def options():
     add = adds.add_argument
     add("--model", default="", metavar="layers=2,dim=64,heads=4,context=64", help="sizes of the GPT")
     data = "text file or token file (default: the bundled text)"
+    expert_options.add_options(adds)
     add("--data", metavar="FILE", help=data)
     add("--steps", type=int, default=100, metavar="N", help="number of training steps (default: %(default)s)")
     add("--lr", type=float, default=1e-3, metavar="LR", help="peak learning rate (default: %(default)s)")

@@ -4,14 +4,18 @@
     optimizer_step     tied gradients | one all-reduce: loss, norm | clip | finite? | step on this rank's shards
 
 Bytes that a rank sends in a step, of its N parameters of e bytes, with gradients in fp32; d = replicate, s = shards,
-t = tp; M microbatches of b rows, T tokens (of a context rank), width D; R = M if gradients are reduced in each, else 1:
+t = tp; M microbatches of b rows, T tokens (of a context rank), width D, k of E experts for a token; R = M if gradients
+are reduced in each, else 1:
 
     tp          in a layer 2 all-reduces of b T D e forward, 2 backward, for each microbatch: 2 (t-1)/t of each
     pp          M b T D e down, and M up; with sequence parallelism 1/t of it; tied: 4 bytes of each number of a shard
     cp          in a layer what context_parallel sends of b rows, for each microbatch
+    ep          in a layer 4 all-to-alls of k b T D e, for each microbatch: (ep-1)/ep of each; 8 E of counts
     shard       4 N (s-1)/s R       reduce-scatter, of fp32; cp ranks are among these, or in ZeRO 0 the replicas
                 e N (s-1)/s         all-gather after the step; in ZeRO 3, two in every microbatch instead
     replicate   4 N 2 (d-1)/d R/s   all-reduce of gradients, of fp32
+
+(Parameters of experts: the last two with the ranks that have the same ones.)
 
 All stages on all ranks take one optimizer step together: one global norm, one skip decision.
 

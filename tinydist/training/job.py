@@ -20,14 +20,16 @@ from ..checkpoint.files import checksum_of
 from ..console.quantities import bytes_text
 from ..hardware import find_cluster
 from ..launching.options import RULES, optional, under_torchrun
-from ..model import GPT, GPTConfig, load_text
+from ..model import GPTConfig, load_text
 from ..plan import Plan
 from ..rules import count, each_of, must, one_of
 from ..torch_internals import device_of_group
-from . import report
+from . import expert_options, report
 from .compat.config import Config
 from .data import Batches
 from .engine import schedule_of
+from .expert_options import OPTIONS as EXPERT_OPTIONS
+from .expert_options import gpt_of, load_balance_of
 from .loop import rows_of, train
 from .lr_schedules import LR_SCHEDULES
 from .meters import flops_per_token, peak_memory
@@ -43,6 +45,7 @@ OF_THEIR_OWN = {
     "timeout": RULES["timeout"],
     "save_every": optional(count),
     "validate_every": optional(count),
+    **{name: option.rule for name, option in EXPERT_OPTIONS.items()},
     "allow_change": each_of(one_of([name.replace("_", "-") for name in CHANGES]), 0),
 }
 # No key of ds_config.json says these.
@@ -108,6 +111,8 @@ class Job:
         """What defines it, beside the options that a run may change as it goes on."""
         sizes = {name: size for name, size in asdict(self.config).items() if name != "dropout"}
         held_out = HELD_OUT if self.validation else 0
+        if self.chosen.num_experts:
+            sizes |= {"experts": self.chosen.num_experts, "experts of a token": self.chosen.moe_router_topk}
         return sizes | {"seed": self.chosen.seed, "batch": self.chosen.batch, "data": self.data, "held_out": held_out}
 
     def optimizer(self):
@@ -146,12 +151,14 @@ class Job:
         plan, chosen, config = self.plan, self.chosen, self.config
         world = int(os.environ["WORLD_SIZE"]) if under_torchrun() else plan.ranks
         yield plan.ranks == world, f"{plan.product}, but torchrun started {world}"
-        unsuited = next(plan.unsuited(config.layers, config.heads, config.context), None)
+        yield from expert_options.rules(chosen)
+        experts = chosen.num_experts or 0
+        unsuited = next(plan.unsuited(config.layers, config.heads, config.context, experts=experts), None)
         yield not unsuited, unsuited
         yield chosen.folder or not chosen.save_every, "--save-every requires --folder"
         yield self.simulated or not chosen.cluster, "--cluster requires simulated ranks"
         yield under_torchrun() or not chosen.timeout, "--timeout requires torchrun"
-        least = 4 * 12 * config.layers * config.dim**2  # of its blocks' matrices, in fp32
+        least = 4 * (4 + 8 * max(experts, 1)) * config.layers * config.dim**2  # of its blocks' matrices, in fp32
         words = (
             f"the model has {bytes_text(least)} of weights and more, and this machine {bytes_text(HOST_MEMORY)} in all"
         )
@@ -199,9 +206,9 @@ def on_rank(chosen, out=None, err=None):
     """Train. Returns the History, on rank 0; what this rank held at most; the FLOPs of a token."""
     job = Job(chosen)
     with refusing():
-        model = GPT(job.config).to(device_of_group())
+        model = gpt_of(job.config, chosen, chosen.seed).to(device_of_group())
         flops = flops_per_token(model)
-        engine = parallelize(model, job.plan, **job.optimizer())
+        engine = parallelize(model, job.plan, load_balance=load_balance_of(chosen), **job.optimizer())
     history = train(
         engine,
         job.batches,

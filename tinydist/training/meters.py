@@ -4,9 +4,10 @@
     MFU              = tokens/s x FLOPs of a token / (ranks x peak of a device)
 
 N counts the elements of matrices that tokens pass through: the head among them, though it shares the embedding's,
-looking up a row not. L layers, with queries of dim D, each score T tokens; the causal half is not taken off. What is
-recomputed does not count. Source: Chowdhery et al. 2022, PaLM, appendix B; Narayanan et al. 2021, Efficient Large-Scale
-Language Model Training, appendix, has the same sum by matrix.
+looking up a row not, and of the experts of a layer the k that a token goes to. L layers, with queries of dim D, each
+score T tokens; the causal half is not taken off. What is recomputed does not count. Source: Chowdhery et al. 2022,
+PaLM, appendix B; Narayanan et al. 2021, Efficient Large-Scale Language Model Training, appendix, has the same sum by
+matrix.
 """
 
 import re
@@ -16,6 +17,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from ..experts.balance import layers_of
+from ..experts.router import Scores
 from ..hardware import DEVICES
 from ..model import GPT
 from ..plan import DTYPES
@@ -29,7 +32,10 @@ BESIDE = {"PCIe", "NVL"}  # cards of the same name that are slower
 def flops_per_token(model, context=None):
     """Of a ``GPT``, on sequences of ``context`` tokens (None: its longest)."""
     config = model.config
-    matrices = sum(each.weight.numel() for each in model.modules() if isinstance(each, torch.nn.Linear))
+    matrices = sum(each.weight.numel() for each in model.modules() if isinstance(each, torch.nn.Linear | Scores))
+    for layer in layers_of(model):
+        passed = getattr(layer.router, "top_k", None) or layer.router.capacity_factor
+        matrices -= (1 - passed / len(layer.experts)) * sum(each.numel() for each in layer.experts.parameters())
     return 6 * matrices + 12 * config.layers * config.dim * (context or config.context)
 
 

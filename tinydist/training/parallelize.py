@@ -79,7 +79,7 @@ def parallelize(
     if plan.cp > 1:
         shard_attention(model, mesh.get_group("cp"), plan.context)
     recomputed(model, plan.recompute)
-    names = {each: name for name, each in [*model.named_parameters(), *model.named_buffers()]}
+    names = names_of(model)
     stages = cut(layers_of(model), sizes)
     tied = untied(stages)
     names |= {copy: names[original] for _, original, _, copy in tied}
@@ -109,6 +109,11 @@ def cast_parameters(model, dtype):
 
 def dtype_of(plan):
     return getattr(torch, DTYPES[plan.precision])
+
+
+def names_of(model):
+    """Parameter or buffer -> name."""
+    return {each: name for name, each in [*model.named_parameters(), *model.named_buffers()]}
 
 
 def by_name(model, param_groups):

@@ -167,6 +167,13 @@ def test_the_program_runs_on_any_mesh_to_the_losses_of_one_process(words, ranks,
         assert max(distance(steps(ranks, more), alone())) <= 1e-5
 
 
+def test_experts_are_shared_to_the_losses_of_one_process(words):
+    words("--num-experts 4 --moe-z-loss-coeff 0.1")
+    expected = steps(1, "")
+    words("--num-experts 4 --moe-z-loss-coeff 0.1 --expert-model-parallel-size 2")
+    assert max(distance(steps(2, ""), expected)) <= 1e-5
+
+
 def test_it_goes_on_from_what_it_saved(words, tmp_path):
     words(f"--save {tmp_path}/run")
     unbroken = steps(2, "")
@@ -186,6 +193,10 @@ REFUSED = {
     "--num-layer 3": "pretrain: unrecognized arguments: --num-layer 3; did you mean --num-layers",
     "--tensor-model-parallel-size 3": "pretrain: world size (2) must be divisible by tensor (3) x pipeline (1)",
     "--global-batch-size 6": "pretrain: global batch size (6) must be divisible by micro batch size (2) x",
+    "--expert-model-parallel-size 2": "parallelize: ep (2) ranks share the experts, but the model has none",
+    "--expert-model-parallel-size 3 --num-experts 3": "Plan: dp (2) x cp (1) must be divisible by ep (3)",
+    "--moe-router-topk 1": "pretrain: --moe-router-topk requires --num-experts",
+    "--context-parallel-size 2": "pretrain: --context-parallel-size(2) must be 1: a program brings whole sequences",
     "--fp16 --bf16": "pretrain: --fp16 and --bf16 are mutually exclusive",
     "--reset-position-ids": "pretrain: --reset-position-ids and --reset-attention-mask: not supported, attention is",
     "--lr-decay-style wsd": "pretrain: --lr-decay-style must be one of constant, linear, cosine, inverse-square-root",

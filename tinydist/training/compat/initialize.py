@@ -22,7 +22,7 @@ from ...precision import LossScaler
 from ...torch_internals import device_of_group
 from ..engine import Engine
 from ..mesh import data_rank, make_mesh, place_in
-from ..parallelize import around, dtype_of, parallelize, seed_rng_per_rank
+from ..parallelize import around, dtype_of, names_of, parallelize, seed_rng_per_rank
 from .config import Config
 from .ds_optimizers import is_tested
 from .model_engine import ModelEngine
@@ -76,10 +76,9 @@ def made(model, config, optimizer_class, groups, options):
     """An ``Engine``: by ``parallelize`` for pipelines and tensor groups; else around any module."""
     plan = config.plan
     model.to(device_of_group())
-    if plan.pp * plan.cp * plan.tp > 1:
+    if plan.pp * plan.cp * plan.tp * plan.ep > 1:
         return parallelize(model, plan, optimizer_class, groups, **options, **config.numbers)
     mesh = make_mesh(plan)
-    names = {parameter: name for name, parameter in model.named_parameters()}
     blocks = [each for found in model.modules() if isinstance(found, nn.ModuleList) for each in found]
     groups_of = dict(group=mesh.get_group("shard"), replicas=mesh.get_group("replicate"))
     how = groups_of | config.numbers | options
@@ -89,7 +88,7 @@ def made(model, config, optimizer_class, groups, options):
         bucket.norm_weight = 1 / plan.replicas
     seed_rng_per_rank(plan, mesh)
     scaler = LossScaler(rule) if rule else None
-    return Engine(plan, mesh, {0: model}, {0: zero}, [], names, None, None, scaler)
+    return Engine(plan, mesh, {0: model}, {0: zero}, [], names_of(model), None, None, scaler)
 
 
 def loader_of(engine, data, config, collate_fn):

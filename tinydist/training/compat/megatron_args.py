@@ -2,7 +2,8 @@
 
     world = pp x dp x tp        global batch = micro batch x microbatches x dp
 
-Source: Megatron-LM of June 2023, megatron/arguments.py, microbatches.py, optimizer_param_scheduler.py.
+Source: Megatron-LM of June 2023, megatron/arguments.py, microbatches.py, optimizer_param_scheduler.py. Experts: those
+of ``train``.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ...plan import Plan
+from .. import expert_options
 
 STYLES = ("constant", "linear", "cosine", "inverse-square-root")
 NUMBERS = {  # name -> default
@@ -21,8 +23,9 @@ NUMBERS = {  # name -> default
         num_layers=None, hidden_size=None, num_attention_heads=None, seq_length=None, max_position_embeddings=None,
         vocab_size=256, micro_batch_size=None, global_batch_size=None, train_iters=None, seed=1234,
         tensor_model_parallel_size=1, pipeline_model_parallel_size=1, num_layers_per_virtual_pipeline_stage=None,
-        lr_decay_iters=None, lr_warmup_iters=0, save_interval=None, log_interval=100, eval_iters=100,
-        eval_interval=1000, local_rank=None, make_vocab_size_divisible_by=128,
+        expert_model_parallel_size=1, context_parallel_size=1, lr_decay_iters=None, lr_warmup_iters=0,
+        save_interval=None, log_interval=100, eval_iters=100, eval_interval=1000, local_rank=None,
+        make_vocab_size_divisible_by=128,
     ),
     float: dict(
         lr=None, min_lr=0.0, lr_warmup_fraction=None, weight_decay=0.01, clip_grad=1.0, adam_beta1=0.9,
@@ -57,6 +60,7 @@ def parse(extra_args_provider=None, defaults=None, words=None):
     for kind, names in NUMBERS.items():
         for name, default in names.items():
             parser.add_argument(f"--{name.replace('_', '-')}", dest=name, type=kind, default=default)
+    expert_options.add_options(parser)
     parser.add_argument("--local_rank", dest="local_rank", type=int)
     for name in FLAGS:
         parser.add_argument(f"--{name.replace('_', '-')}", action="store_true")
@@ -98,6 +102,9 @@ def rules(args):
     yield once, "--lr-warmup-fraction and --lr-warmup-iters are mutually exclusive"
     resets = args.reset_position_ids or args.reset_attention_mask
     yield not resets, "--reset-position-ids and --reset-attention-mask: not supported, attention is purely causal"
+    words = f"--context-parallel-size({args.context_parallel_size}) must be 1: a program brings whole sequences here"
+    yield args.context_parallel_size == 1, words
+    yield from expert_options.rules(args)
     drops = args.hidden_dropout, args.attention_dropout
     yield (
         drops[0] == drops[1],
@@ -121,6 +128,7 @@ def plan_of(args):
         pp=args.pipeline_model_parallel_size,
         dp=args.data_parallel_size,
         tp=args.tensor_model_parallel_size,
+        ep=args.expert_model_parallel_size,
         zero=1 if args.use_distributed_optimizer else 0,
         microbatches=args.num_microbatches,
         schedule="interleaved" if chunks > 1 else "1f1b",

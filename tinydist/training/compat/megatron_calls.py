@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import default_collate
 
-from ...model import GPT, GPTConfig
+from ...model import GPTConfig
 from ...torch_internals import device_of_group
 from ..data import Batches, broadcast_data
+from ..expert_options import gpt_of
 from ..job import open_tokens
 
 
@@ -64,7 +65,8 @@ def core_transformer_config_from_args(args):
 
 def GPTModel(config, num_tokentypes=0, parallel_output=True, pre_process=True, post_process=True):
     """The full model on every rank; ``parallelize`` splits it into stages later."""
-    return GPT(config)
+    args = get_args()
+    return gpt_of(config, args, args.seed)
 
 
 def broadcast(keys, data, datatype):

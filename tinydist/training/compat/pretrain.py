@@ -15,6 +15,7 @@ from torch import nn
 
 from ...torch_internals import device_of_group
 from ..checkpoint import save
+from ..expert_options import load_balance_of
 from ..loop import is_due, resume
 from ..mesh import data_rank, place_in
 from ..parallelize import parallelize
@@ -125,7 +126,8 @@ def pretrain(
     torch.manual_seed(args.seed)
     made, options = optimizer_of(args)
     model = model_provider(pre_process=True, post_process=True).to(device_of_group())
-    of_rank.engine = engine = parallelize(model, plan_of(args), made, groups_of(model), **options)
+    balance = load_balance_of(args)
+    of_rank.engine = engine = parallelize(model, plan_of(args), made, groups_of(model), load_balance=balance, **options)
     program = Program(engine, forward_step_func)
     begin = args.iteration = resume(engine, args.load)
     evaluated = (args.train_iters // args.eval_interval + 1) * args.eval_iters
