@@ -8,6 +8,8 @@ positions keep their tables, a gate keeps its SiLU, and attention writes down ea
 from functools import lru_cache
 from typing import NamedTuple
 
+from .latent import numbers
+
 ITEM = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes of a weight, and of an activation
 WIDE, MASK, STATISTIC, ORDER = 4, 1, 4, 8
 
@@ -118,6 +120,10 @@ def shapes(model, program, t, b, cp, context, sequence_parallel, recompute, prec
     entered = own if sequence_parallel == "regather" and not plain else x
     mixed = tokens * model.heads // t * model.head_dim * i
     keys = tokens * max(1, model.kv_heads // t) * model.head_dim * i
+    heads = 2 * mixed + 2 * keys  # queries, output; keys, values
+    if model.latent:
+        latents, queries, values = numbers(model, t)
+        heads = 2 * tokens * (latents + queries + values) * i  # latents once more with their norms
     angles = plain * 4 * tokens // b * model.head_dim * WIDE  # sines and cosines twice, of queries and of keys
     rows = (of_experts if model.experts else of_mlp)(model, not program.fused, t, tokens, i, entered)
     inside = rows.inside
@@ -126,8 +132,8 @@ def shapes(model, program, t, b, cp, context, sequence_parallel, recompute, prec
     if cp > 1:
         core, in_context = of_context(model, program, t, b, cp, context, i)
     mlp = norm + rows.kept + mask
-    kept = norm + entered + 2 * mixed + 2 * keys + angles + mask + mlp
-    outputs = own + 2 * mixed + 2 * keys + inside + x * model.gated + 2 * own * bool(sequence_parallel)  # per_op's
+    kept = norm + entered + heads + angles + mask + mlp
+    outputs = own + heads + inside + x * model.gated + 2 * own * bool(sequence_parallel)  # per_op's
     outputs += core if flash else b * model.heads // t * model.tokens**2 * i
     again = {"none": 0, "selective": core, "per_op": kept + core - outputs, "full": kept + core - own}[recompute]
     before = again if recompute in ("per_op", "full") else 0

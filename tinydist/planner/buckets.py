@@ -13,6 +13,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
+from .latent import matrices
+
 BUCKET = 25 * 2**20  # bytes of parameters that travel together
 DOWN, GATED, UP, MLP_NORM, OUT, QKV, NORM = range(7)  # the order in which gradients of a block come
 OF_EXPERT = 3  # the first ones, for each expert of a rank
@@ -56,6 +58,11 @@ def block(model, t):
     heads, keys = model.heads // t * E, max(1, model.kv_heads // t) * E
     norms = {comes: weights(comes, *norm_sizes(model), copies=t) for comes in (MLP_NORM, NORM)}
     out, down = weights(OUT, D * heads), weights(DOWN, D * F)
+    if model.latent:
+        down, up, last = (weights(QKV, *[a * b for a, b in each], copies=c) for each, c in of_latent(model, t))
+        latents = weights(QKV, model.latent.queries, model.latent.keys, copies=t)
+        mlp = weights(UP, F * D) + weights(GATED, F * D) + weights(DOWN, D * F)
+        return (*down, *latents, *up, *[each._replace(comes=OUT) for each in last], *norms[NORM], *norms[MLP_NORM], *mlp)
     if model.gated:
         shared = weights(QKV, keys * D, keys * D, copies=max(1, t // model.kv_heads))
         up = weights(UP, F * D) + weights(GATED, F * D)
@@ -64,6 +71,12 @@ def block(model, t):
     attention = weights(QKV, qkv * D, *[qkv] * b) + out + weights(OUT, *[D] * b, copies=t)
     mlp = weights(UP, F * D, *[F] * b) + down + weights(DOWN, *[D] * b, copies=t)
     return (*norms[NORM], *attention, *norms[MLP_NORM], *mlp)
+
+
+def of_latent(model, t):
+    """Matrices, and how many ranks have them."""
+    down, up, out = matrices(model, t)
+    return (down, t), (up, 1), ([out], 1)
 
 
 def mixture(model, t):

@@ -38,6 +38,8 @@ def broken(plan, model, cluster=None, program=None, ranks=None):
         yield from out_of_place(plan, cluster, program)
     if program is not None:
         yield from program.broken(plan, model)
+        if model.latent and not (program.fused and program.flash):
+            yield f"{program}: how it runs latent attention is not known to the planner: choose Megatron-LM"
         if program.fused and not program.flash and model.head_dim % ALIGNED:
             rule = f"head_dim ({model.head_dim}) must be divisible by {ALIGNED} where attention writes its weights down"
             yield f"{rule}: matmuls of other sizes are slower, and were not measured"
@@ -55,8 +57,8 @@ def unknown(plan, model):
         yield "bfs is not supported by the planner yet"
     if plan.sequence_parallel == "overlap":
         yield "sequence_parallel='overlap' is not supported by the planner yet"
-    if model.latent:
-        yield f"{model} has latent attention: parameters are counted, time is not"
+    if model.latent and plan.cp > 1:
+        yield f"{model} has latent attention: cp ({plan.cp}) must be 1 for the planner"
 
 
 def of_experts(plan, model):

@@ -172,7 +172,7 @@ class Measured(Machine):
 
     def flash(self, operator):
         kernel = operator.kernel or torch_kernel(self.name)
-        sizes = operator.batch, operator.tokens, operator.head_dim
+        sizes = operator.batch, operator.tokens, int(operator.head_dim)
         how = dict(backward=operator.products > 2, slowed=self.limited / self.slower_attention)
         if isinstance(operator, Block):
             how |= dict(causal=operator.causal, keys=int(operator.keys))

@@ -112,7 +112,7 @@ def times(model, program, machine, tp, microbatch, sequence_parallel, recompute,
     ]  # fmt: skip
     found = Times(*[timed(part, machine, group, overlap, program.blocking) for part in parts])
     if model.experts:
-        rest = block.backward()[len(block.mlp_backward()) :]
-        found = replace(found, backward_rest=timed(rest, machine, group, overlap, program.blocking).seconds)
+        rest = timed(block.attention_backward(), machine, group, overlap, program.blocking)
+        found = replace(found, backward_rest=rest.seconds)
     added = machine.launch * len(parameters_of(model, tp))  # a kernel adds each gradient to those before
     return replace(found, backward=found.backward._replace(launches=found.backward.launches + added))

@@ -33,7 +33,7 @@ class Flash(NamedTuple):
 
     batch: int
     tokens: int
-    head_dim: int
+    head_dim: float
     products: int
     kernel: str | None = None
 

@@ -8,6 +8,7 @@ from ..hardware.attention_kernels import fused_softmax_available
 from ..hardware.kernels import NORM
 from .context import ContextAttention
 from .experts import ExpertOperators
+from .latent import LatentOperators
 from .operators import CollectiveOp, Flash, Matmul, MemoryOp, OverlapOp
 
 NUMBER, MASK = 2, 1  # bytes: of an activation, of a dropout's mask
@@ -56,6 +57,8 @@ class Operators:
         return [*self.attention_forward(), *self.mlp_forward()]
 
     def attention_forward(self):
+        if self.model.latent:
+            return LatentOperators(self).forward()
         return [*self.enter(self.qkv), *self.core(), *self.leave(self.out)]
 
     def mlp_forward(self):
@@ -106,6 +109,8 @@ class Operators:
     def core(self):
         """Attention itself: from queries, keys and values to what the heads give."""
         T, E, rotated = self.model.tokens, self.model.head_dim, self.rotation()
+        if self.model.latent:
+            return LatentOperators(self).core()
         if self.cp > 1:
             return [*rotated, *ContextAttention(self).forward()]
         if self.program.flash:
@@ -132,8 +137,12 @@ class Operators:
         return [MemoryOp(2 * qkv)] if self.fused else pointwise(qkv, *kernels)
 
     def backward(self):
-        core = self.core_backward()
-        return [*self.mlp_backward(), *self.leave_backward(self.out), *core, *self.enter_backward(self.qkv)]
+        return [*self.mlp_backward(), *self.attention_backward()]
+
+    def attention_backward(self):
+        if self.model.latent:
+            return LatentOperators(self).backward()
+        return [*self.leave_backward(self.out), *self.core_backward(), *self.enter_backward(self.qkv)]
 
     def mlp_backward(self):
         if self.model.experts:

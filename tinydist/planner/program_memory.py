@@ -58,7 +58,8 @@ def always_there(model, program, plan, numbers, layers, first, last):
     """Buffers, places for gradients in flight, and what ZeRO 3 gathers outside of blocks."""
     holds, i = program.holds, ITEM[plan.precision]
     words, unit = table(model, plan.tp), block_of(model, plan.tp)
-    places = holds.in_flight * (unit + words * last) * holds.stays
+    one = unit - block_of(model, plan.tp, True) * (1 - 1 / model.experts.own) if model.experts else unit  # of a shape
+    places = holds.in_flight * (one + words * last) * holds.stays
     gathered = i * (numbers - layers * unit) * (plan.zero == 3)
     input_of_head = i * tokens_of(plan, model) * model.width * bool(plan.sequence_parallel) * last
     filled = holds.bucket * ((plan.zero > 0) + (plan.zero in (1, 2) and plan.overlap_comm))
