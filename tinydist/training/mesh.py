@@ -11,6 +11,7 @@ Context ranks come next (there is one in the picture), then shards and replicas;
 span nodes. Source: Narayanan et al., Megatron-LM, 2021, section 3.2, takeaway 1; Llama Team 2024, section 3.3.2.
 """
 
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -93,18 +94,19 @@ def groups_of_experts(plan, mesh):
 
 
 def groups_along(mesh, copies, shards, ep=1):
-    """Of this rank's data ranks as a grid, those along its second, first and third axis."""
-    grid = data_ranks(mesh).view(copies, shards, ep)
-    copy, shard, part = (grid == dist.get_rank()).nonzero()[0]
-    lines = grid[copy, :, part], grid[:, shard, part], grid[copy, shard]
-    return tuple(dist.new_group(line.tolist(), use_local_synchronization=True) for line in lines)
+    """Of this rank's data ranks as a grid [copies, shards, ep], those along its second, first and third axis."""
+    ranks = data_ranks(mesh)
+    copy, rest = divmod(ranks.index(dist.get_rank()), shards * ep)
+    shard, part = divmod(rest, ep)
+    of_copy = ranks[copy * shards * ep :][: shards * ep]
+    lines = of_copy[part::ep], ranks[rest :: shards * ep], of_copy[shard * ep :][:ep]
+    return tuple(dist.new_group(line, use_local_synchronization=True) for line in lines)
 
 
 def data_ranks(mesh):
     """Those with the same stages, and parts of matrices, as this rank: along replicate, shard and cp."""
-    place = place_in(mesh)
-    ranks = mesh.mesh.permute(*map(mesh.mesh_dim_names.index, AXES))
-    return ranks[place.pp, ..., place.tp].flatten()
+    axes = [dist.get_process_group_ranks(mesh.get_group(axis)) for axis in ("replicate", "shard", "cp")]
+    return [sum(each) - 2 * dist.get_rank() for each in product(*axes)]
 
 
 def sizes(axes):
