@@ -12,7 +12,7 @@ from tinydist.attention.decoder import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
 from tinydist.plan import SEQUENCE_PARALLEL, Plan, add_options
 from tinydist.planner import Model, check, find_model
-from tinydist.planner.model import layers_of
+from tinydist.planner.shares import layers_of
 from tinydist.tensor_parallel.layouts import WAYS
 from tinydist.training import parallelize
 

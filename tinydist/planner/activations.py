@@ -75,14 +75,14 @@ def of_context(model, program, t, b, cp, context, i):
 
 
 class Rows(NamedTuple):
-    """Bytes of an MLP: between its matrices; entering; kept; at its output, more; once an expert's is done, more; of all rows."""
+    """Bytes of an MLP, or of an expert; and of all experts of a rank."""
 
-    inside: float
-    x: float
+    inside: float  # between the matrices
+    x: float  # entering
     kept: float
-    combined: float = 0.0
-    expert: float = 0.0
-    all: float = 0.0
+    combined: float = 0.0  # more, while outputs are weighted
+    expert: float = 0.0  # more, once backward of an expert is done
+    all: float = 0.0  # entering all experts
 
 
 def of_mlp(model, torchs, t, tokens, i, entered):
@@ -101,13 +101,12 @@ def of_experts(model, torchs, t, tokens, i, entered):
     of, D = model.experts, model.width
     assigned, wide = tokens * of.active, torchs and i < WIDE
     inside, x = assigned * of.inner // t * i, assigned * D * i
-    each, scored = inside * between(model, torchs), tokens * D * (WIDE if wide else i)
+    each, scored = inside * between(model, torchs), tokens * D * WIDE if wide else entered
     routed = tokens * (2 * WIDE * of.total + (5 * ORDER + 3 * WIDE) * of.active)
     shared = (entered * wide + each * of.shared / of.active) if of.shared else 0
     weighted = assigned * D * (3 * WIDE + i * wide) if torchs else 2 * x
-    return Rows(
-        inside / of.own, x / of.own, scored + routed + shared + x * (1 + torchs) + each, weighted, (x - each) / of.own, x
-    )
+    kept = scored + routed + shared + x * (1 + torchs) + each
+    return Rows(inside / of.own, x / of.own, kept, weighted, (x - each) / of.own, x)
 
 
 @lru_cache(4096)

@@ -62,7 +62,15 @@ def block(model, t):
         down, up, last = (weights(QKV, *[a * b for a, b in each], copies=c) for each, c in of_latent(model, t))
         latents = weights(QKV, model.latent.queries, model.latent.keys, copies=t)
         mlp = weights(UP, F * D) + weights(GATED, F * D) + weights(DOWN, D * F)
-        return (*down, *latents, *up, *[each._replace(comes=OUT) for each in last], *norms[NORM], *norms[MLP_NORM], *mlp)
+        return (
+            *down,
+            *latents,
+            *up,
+            *[each._replace(comes=OUT) for each in last],
+            *norms[NORM],
+            *norms[MLP_NORM],
+            *mlp,
+        )
     if model.gated:
         shared = weights(QKV, keys * D, keys * D, copies=max(1, t // model.kv_heads))
         up = weights(UP, F * D) + weights(GATED, F * D)
@@ -155,10 +163,12 @@ def buckets(model, t, layers, first, last, item, by_unit=False):
     order = sorted(range(len(lists)), key=lambda number: -min(place for place, _ in lists[number]))
     reduced = [*accumulate((full[number] for number in order), max)]
     freed = dict(zip(order, [*reduced[2:], *[(layers + 2) * times_of(model)] * 2]))
-    return tuple(
-        GradientBucket(sum(w.numbers for w in each), min(w.comes for w in each), *times, each[0].experts)
-        for each, *times in zip(([weight for _, weight in some] for some in lists), full, map(freed.get, range(len(lists))))
-    )
+
+    def bucket(number, some):
+        numbers, comes = sum(weight.numbers for weight in some), min(weight.comes for weight in some)
+        return GradientBucket(numbers, comes, full[number], freed[number], some[0].experts)
+
+    return tuple(bucket(number, [weight for _, weight in each]) for number, each in enumerate(lists))
 
 
 class WholeGradients(NamedTuple):

@@ -6,8 +6,9 @@ evaluate, step_time, memory, search    each checks before it counts; an answer i
 from ..hardware import Cluster
 from ..plan import Plan
 from ..rules import count, validate
-from .model import Model, layers_of
+from .model import Model
 from .programs import Program
+from .shares import layers_of
 
 TIMED = ("fp16", "bf16")  # passes.py counts activations of 16 bits
 ALIGNED = 8  # numbers of 16 bits, which tensor cores load at once

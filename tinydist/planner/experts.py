@@ -12,7 +12,8 @@ to a rank, A in all, and each of its E/ep experts has its share of them.
 Without fusion as in tinydist.experts: a product for each expert, and outputs are weighted in fp32. Fused ones as in
 Megatron-Core: a grouped product, timed as a batched one; a kernel permutes rows each way, and they are weighted between
 the matrices. With tensor parallelism and cut sequences each rank dispatches its own tokens, and their rows are gathered
-where they come (NVIDIA/Megatron-LM@d98e8a64 megatron/core/transformer/moe/token_dispatcher.py, experts.py, read).
+where they come; tinydist gathers the tokens before (NVIDIA/Megatron-LM@d98e8a64
+megatron/core/transformer/moe/token_dispatcher.py, experts.py, read).
 """
 
 from dataclasses import replace
@@ -29,9 +30,9 @@ class ExpertOperators:
     def __init__(self, block):
         model, t = block.model, block.t
         self.block, self.of, self.torchs, self.t = block, model.experts, not block.fused, t
-        self.cut = t if block.sequence_parallel else 1
+        self.cut = t if block.sequence_parallel and block.fused else 1
         self.tokens, self.assigned = block.tokens // self.cut, block.tokens * self.of.active
-        self.x, self.r = block.own, self.assigned * model.width * NUMBER  # bytes: of its tokens, of rows
+        self.x, self.r = block.x / self.cut, self.assigned * model.width * NUMBER  # bytes: of its tokens, of rows
         self.moved = self.sent("all-to-all", self.r / self.cut)
         D, F = model.width, self.of.inner // t
         self.inside = self.assigned * F * NUMBER
@@ -95,10 +96,11 @@ class ExpertOperators:
 
     def scored(self):
         """And rows by expert, and how many come from whom."""
+        gathered = self.block.gathered() if self.torchs else []
         counts, scores = self.sent("all-to-all", ORDER * self.of.total), self.small()
-        if self.torchs:
-            scores = [MemoryOp(self.x / NUMBER * (NUMBER + WIDE)), *scores]
-        return [*scores, self.scores(self.tokens, self.of.total, self.width), counts, MemoryOp(self.x + self.moved.nbytes)]
+        wide = [MemoryOp(self.x / NUMBER * (NUMBER + WIDE))] * self.torchs
+        rows = MemoryOp(self.x + self.moved.nbytes)
+        return [*gathered, *wide, *scores, self.scores(self.tokens, self.of.total, self.width), counts, rows]
 
     def scored_backward(self):
         E, x, wide = self.of.total, self.x, [MemoryOp(self.x / NUMBER * (NUMBER + WIDE))] * self.torchs
@@ -115,7 +117,8 @@ class ExpertOperators:
 
     def small(self):
         if self.torchs:
-            return [MemoryOp(2 * WIDE * self.tokens * self.of.total)] * 2 + [MemoryOp(2 * ORDER * self.assigned)] * SMALL
+            scores, routed = MemoryOp(2 * WIDE * self.tokens * self.of.total), MemoryOp(2 * ORDER * self.assigned)
+            return [scores] * 2 + [routed] * SMALL
         return [MemoryOp(2 * NUMBER * self.tokens * self.of.total)] * FUSED_SMALL
 
     def sorted(self):
@@ -134,7 +137,8 @@ class ExpertOperators:
     def added_backward(self):
         """Rows of the gradient, to fp32, times weights, times outputs, to 16 bits, summed."""
         if self.torchs:
-            return [MemoryOp(5 * self.r + self.x), *[MemoryOp(each * self.r) for each in (3, 4, 5, 3, 2)]]
+            gathered = self.block.gathered()
+            return [*gathered, MemoryOp(5 * self.r + self.x), *[MemoryOp(each * self.r) for each in (3, 4, 5, 3, 2)]]
         return [MemoryOp(self.x + self.moved.nbytes)]
 
     # Shared experts: an MLP as wide as all of them.
@@ -161,9 +165,5 @@ class ExpertOperators:
         if not self.of.shared:
             return []
         mlp = self.together
-        products = [
-            each
-            for matrix in (mlp.down, mlp.up)
-            for each in (*mlp.cast_backward(matrix), mlp.of_input(matrix), mlp.of_weight(matrix))
-        ]
-        return [*mlp.gathered(), *products, *mlp.activation_backward(), CollectiveOp(mlp.summed, mlp.x), MemoryOp(3 * mlp.own)]
+        products = [*mlp.product_backward(mlp.down), *mlp.activation_backward(), *mlp.product_backward(mlp.up)]
+        return [*mlp.gathered(), *products, CollectiveOp(mlp.summed, mlp.x), MemoryOp(3 * mlp.own)]

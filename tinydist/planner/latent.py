@@ -54,10 +54,6 @@ class LatentOperators:
 
     def backward(self):
         block = self.block
-        products = [
-            each
-            for matrix in (*self.up, *self.down)
-            for each in (*block.cast_backward(matrix), block.of_input(matrix), block.of_weight(matrix))
-        ]
+        products = [each for matrix in (*self.up, *self.down) for each in block.product_backward(matrix)]
         own = [*block.gathered(), *products, *self.normed, *block.norm_backward(), MemoryOp(3 * block.own)]
         return [*block.leave_backward(self.out), self.flash(5), *self.assembled, *own]

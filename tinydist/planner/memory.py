@@ -19,13 +19,27 @@ from typing import NamedTuple
 from ..plan import Plan
 from ..rules import validate, whole
 from .activations import ITEM, WIDE, in_flight, shapes_of
-from .buckets import DOWN, GATED, OF_EXPERT, OUT, UP, WholeGradients, block_of, buckets, later
-from .buckets import numbers_of, table, times_of, whole_gradients
+from .buckets import (
+    DOWN,
+    GATED,
+    OF_EXPERT,
+    OUT,
+    UP,
+    WholeGradients,
+    block_of,
+    buckets,
+    later,
+    numbers_of,
+    table,
+    times_of,
+    whole_gradients,
+)
 from .checks import refuse
-from .model import Model, layers_of, on_ranks
+from .model import Model
 from .program_memory import MASTER, MOMENTS, Moment
 from .program_memory import moments as moments_of_program
 from .programs import MEGATRON_LM, Program
+from .shares import layers_of, on_ranks
 
 GRADIENT = 4
 NONE = WholeGradients(0, 0)

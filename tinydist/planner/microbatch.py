@@ -10,7 +10,6 @@ from .machine import Group
 from .operators import Beside, CollectiveOp, ContextOp, ExpertOp, MemoryOp, OverlapOp, Ring, launched
 from .passes import Operators
 
-
 KINDS = {MemoryOp: "memory", CollectiveOp: "sent", ContextOp: "context", ExpertOp: "experts"}
 
 

@@ -15,9 +15,8 @@ computes twice as many. For a GPT: 72 B T L D^2 (1 + T/6D + V/12LD) a step (Kort
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
-from ..plan import evenly
 from ..rules import count, flag, one_of, part, validate, whole
 
 POSITIONS, NORMS = ("learned", "rotary", "alibi"), ("layer", "rms")
@@ -34,7 +33,7 @@ class Experts:
     shared: int = 0
     dense_layers: int = 0  # the first ones have a plain MLP
     balanced: bool = False  # the router has a bias for each expert
-    ranks: int = 1  # that share them, by a plan: on_ranks
+    ranks: int = 1  # that share them, by a plan (shares.py)
 
     @property
     def own(self):
@@ -197,28 +196,3 @@ class Model:
         again = {"none": 0, "selective": self.attention_flops, "per_op": per_op, "full": self.layer_flops}[recompute]
         a_token = self.layers * (3 * self.layer_flops + again) + 3 * self.head_flops
         return sequences * self.tokens * a_token
-
-
-# By a plan.
-
-
-@lru_cache(4096)
-def on_ranks(model, ep):
-    """As one of ``ep`` ranks that share the experts has it."""
-    return replace(model, experts=replace(model.experts, ranks=ep)) if model.experts else model
-
-
-def tokens_of(plan, model):
-    """Of a microbatch, on a rank of a context group."""
-    return plan.microbatch * model.tokens // plan.cp
-
-
-def layers_of(plan, model):
-    """Of each pipeline rank: all its stages."""
-    return dealt_out(model.layers, plan.pp, plan.chunks)
-
-
-@lru_cache(4096)
-def dealt_out(layers, pp, chunks):
-    stages = evenly(layers, pp * chunks)
-    return tuple(sum(stages[rank::pp]) for rank in range(pp))

@@ -10,8 +10,9 @@ from .context import ContextAttention
 from .experts import ExpertOperators
 from .latent import LatentOperators
 from .operators import CollectiveOp, Flash, Matmul, MemoryOp, OverlapOp
+from .products import NUMBER, Products
 
-NUMBER, MASK = 2, 1  # bytes: of an activation, of a dropout's mask
+MASK = 1  # byte of a dropout's mask
 
 # Kernels that eager programs launch for what is one in fused or compiled ones, and the bytes that they read and write
 # for each number, forward and backward: counted of torch 2.13's operators, in bfloat16 (nn.RMSNorm, which computes in
@@ -32,7 +33,7 @@ def pointwise(nbytes, kernels, each):
     return [MemoryOp(nbytes / NUMBER * each / kernels)] * kernels
 
 
-class Operators:
+class Operators(Products):
     """Of ``model`` in ``program``, on each of the t ranks of a tensor group, and cp of a context group, for b sequences
     in a microbatch."""
 
@@ -100,7 +101,11 @@ class Operators:
         x, mask = self.own, self.own / NUMBER * MASK
         if self.fused:
             return [MemoryOp(3 * x + mask * self.drops)]
-        return [MemoryOp(2 * x)] * (self.model.biases and biased) + [MemoryOp(2 * x + mask)] * self.drops + [MemoryOp(3 * x)]
+        return (
+            [MemoryOp(2 * x)] * (self.model.biases and biased)
+            + [MemoryOp(2 * x + mask)] * self.drops
+            + [MemoryOp(3 * x)]
+        )
 
     @property
     def drops(self):
@@ -227,32 +232,3 @@ class Operators:
     def apart(self, matrix):
         """A gate's matrix, and the one whose output it scales: two matmuls, where they are not fused."""
         return [(matrix[0] // 2, matrix[1])] * 2 if self.model.gated else [matrix]
-
-    # Products.
-
-    def product(self, matrix, linear=True):
-        columns, inner = matrix
-        return [
-            *self.cast(columns * inner + self.tokens * inner, linear),
-            self.matmul(self.tokens, columns, inner, linear),
-        ]
-
-    def of_input(self, matrix, linear=True):
-        columns, inner = matrix
-        return self.matmul(self.tokens, inner, columns, linear)
-
-    def of_weight(self, matrix, linear=True):
-        columns, inner = matrix
-        return self.matmul(columns, inner, self.tokens, linear)
-
-    def matmul(self, rows, columns, inner, linear):
-        return Matmul(1, rows, columns, inner, self.program.fp8 and linear)
-
-    def cast(self, numbers, linear=True):
-        """To fp8: the largest is found, then each is scaled."""
-        return [MemoryOp(2 * numbers), MemoryOp(3 * numbers)] * (self.program.fp8 and linear)
-
-    def cast_backward(self, matrix, linear=True):
-        """Once more the input and the matrix; and the gradient of the output."""
-        columns, inner = matrix
-        return self.cast(columns * inner + self.tokens * (inner + columns), linear)

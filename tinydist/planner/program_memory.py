@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .activations import ITEM, in_flight, shapes_of
 from .buckets import block_of, numbers_of, table
-from .model import layers_of, tokens_of
+from .shares import layers_of, tokens_of
 from .uses import blocks_that_stay
 
 MOMENTS, MASTER = 8, 4
@@ -76,7 +76,12 @@ def of_backward(model, program, plan, rank, layers, first, last):
     made = holds.in_flight * (not holds.stays)
     waits = i * words * (holds.masters and first and last and model.tied)  # the head's, until the embedding's comes
     dense = model.dense_layers * first if model.experts else 0
-    kept = (layers - dense) * a.block + dense * shapes_of(model.dense, program, plan).block + a.dropped * first + a.own * (holds.outputs and not last)
+    kept = (
+        (layers - dense) * a.block
+        + dense * shapes_of(model.dense, program, plan).block
+        + a.dropped * first
+        + a.own * (holds.outputs and not last)
+    )
     flying = in_flight(plan, rank)
     live = flying * kept + last * (flying - 1) * (a.end + i * logits)
     reused = plan.zero == 3 and program.reuse

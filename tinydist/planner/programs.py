@@ -7,7 +7,8 @@
     torchtitan    torch's, or compiled      0, 2, 3, 0 and 1      save                   per_op, full      gather
     tinydist      torch's                   0 to 3                save, regather         selective, full   all three
 
-Experts are known of Megatron-LM and tinydist: others have them, and the planner has not their kernels. What else a program cannot run is in program_limits.py, its flags in program_options.py, both with their sources.
+Experts are known of Megatron-LM and tinydist; others have them, too, and the planner has not their kernels. What else a
+program cannot run is in program_limits.py, its flags in program_options.py, both with their sources.
 ``replace(MEGATRON_LM, flash=False)`` is the same program with attention that writes its weights down.
 """
 

@@ -17,14 +17,15 @@ from ..plan import Plan
 from ..rules import validate
 from . import efficiency
 from .activations import ITEM
-from .buckets import block_of, table
+from .buckets import table
 from .checks import refuse
 from .machine import Group, Machine, Measured
 from .microbatch import times
-from .model import Model, layers_of, on_ranks, tokens_of
+from .model import Model
 from .overlap import ExposedCommunication, gradient_bytes
 from .passes import NUMBER
 from .programs import MEGATRON_LM, Program
+from .shares import layers_of, on_ranks, shares_of, tokens_of
 
 
 @dataclass(frozen=True)
@@ -153,29 +154,6 @@ def message(model, plan, machine):
         0.0 if plan.sequence_parallel else machine.collective("all-gather", x, Group.along(plan.tp, 1, machine.cluster))
     )
     return machine.message(x / plan.tp, across) + gathered
-
-
-def shares_of(model, plan):
-    """Of the dense part, and of experts: parameters on each rank of a pipeline; ranks that shard them."""
-    dense = parameters(model, plan), plan.shards
-    if not model.experts:
-        return [dense]
-    numbers = [count * block_of(model, plan.tp, True) for count in layers_of(plan, model)]
-    numbers[0] -= model.dense_layers * block_of(model, plan.tp, True)
-    return [dense, (numbers, plan.expert_shards)]
-
-
-def parameters(model, plan):
-    """On each rank of a pipeline, without experts."""
-    layer, table = block_of(model, plan.tp, False), model.vocabulary * model.width / plan.tp
-    ranks = [count * layer for count in layers_of(plan, model)]
-    if model.experts:
-        ranks[0] += model.dense_layers * (block_of(model.dense, plan.tp) - layer)
-    ranks[0] += table + model.tokens * model.width * (model.positions == "learned")
-    if plan.pp > 1 or not model.tied:
-        ranks[-1] += table
-    ranks[-1] += model.norm_size
-    return ranks
 
 
 def renewed(model, program, plan, machine, found):
