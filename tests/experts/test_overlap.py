@@ -6,7 +6,7 @@ import torch.distributed as dist
 from experts.moe import on_nodes, own, tokens
 
 import tinydist
-from tinydist.experts import interleaved, losses_of, with_experts
+from tinydist.experts import EvenRouter, interleaved, losses_of, paired, with_experts
 from tinydist.model import GPT, GPTConfig, batch
 
 
@@ -30,6 +30,23 @@ def test_two_microbatches_in_turn_are_one_after_the_other(ranks):
     both = (tinydist.launch(program, ranks, together, observe=False).results for together in (True, False))
     for (losses, found), (expected, reference) in zip(*both):
         assert losses == pytest.approx(expected, rel=1e-12)
+        torch.testing.assert_close(found, reference, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("number", [1, 3])
+def test_backward_beside_the_next_forward_is_one_after_the_other(ranks, number):
+    def program(together):
+        gpt, microbatches = model(shared=1, every=2), [batch(dist.get_rank() + 9 * n, 2, 16) for n in range(number)]
+        if together:
+            return paired(gpt, microbatches), gradients(gpt)
+        losses = [gpt.loss(*each) for each in microbatches]
+        sum(losses).backward()
+        return losses, gradients(gpt)
+
+    both = (tinydist.launch(program, ranks, together, observe=False).results for together in (True, False))
+    for (losses, found), (expected, reference) in zip(*both):
+        assert torch.stack(losses).tolist() == pytest.approx(torch.stack(expected).tolist(), rel=1e-12)
         torch.testing.assert_close(found, reference, rtol=0, atol=1e-12)
 
 
@@ -57,6 +74,33 @@ def test_another_microbatch_hides_transfers_in_forward_and_in_backward():
     alone, beside = (hidden_part(tinydist.launch(program, 4, how, cluster=cluster)) for how in (False, True))
     for side in ("forward", "backward"):
         assert alone[side] < 0.2 * beside[side], (side, alone, beside)
+
+
+def test_paired_transfers_are_hidden_in_a_little_more_memory_than_one_microbatch():
+    """Four microbatches that compute longer than the processor takes to launch their kernels."""
+
+    def program(how):
+        config = GPTConfig(layers=2, heads=8, dim=1024, context=512)
+        gpt = with_experts(GPT(config).bfloat16(), 8, 2, router=EvenRouter)
+        microbatches = [(torch.zeros(8, 512, dtype=torch.long),) * 2] * 4
+        with tinydist.region("step"):
+            how(gpt, microbatches)
+
+    def one_by_one(gpt, microbatches):
+        for microbatch in microbatches:
+            gpt.loss(*microbatch).backward()
+
+    def two_by_two(gpt, microbatches):
+        for number in (0, 2):
+            sum(losses_of(gpt, microbatches[number : number + 2])).backward()
+
+    def measured(how):
+        run = tinydist.launch(program, 4, how, cluster="PCIe box", fake=True, only=[0])
+        return run.between("step").seconds, max(sum(held.values()) for _, held in run.memory[0].over_time())
+
+    (alone, one), (both, two), (pair, little) = map(measured, (one_by_one, two_by_two, paired))
+    assert both < pair < 0.9 * alone
+    assert little < 1.1 * one and two > 1.3 * one
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

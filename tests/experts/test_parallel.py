@@ -18,7 +18,7 @@ from tinydist.model import GPT, GPTConfig, batch
 from tinydist.tensor_parallel import gathered, shard
 from tinydist.tensor_parallel.kinds import mlp
 from tinydist.tensor_parallel.shard import GPT as TABLE
-from tinydist.zero import ZeRO1, ZeRO2
+from tinydist.zero import ZeRO1, ZeRO2, ZeRO3
 
 STEPS, ROWS, LENGTH = 10, 8, 8
 MESHES = [(2, 2), (1, 2), (2, 4)]  # ranks with the same experts, ranks that share them
@@ -191,6 +191,30 @@ def unsharded(part, optimizer_class, group, **options):
 @pytest.mark.parametrize("stage, edp, ep", sampled([(1, 2, 2), (2, 2, 2)], [(s, *m) for s in (1, 2) for m in MESHES]))
 def test_zero_shards_each_part_over_its_own_ranks(stage, edp, ep):
     assert_same_weights(weights_after(edp, ep, stage), weights_after(1, 1, 0))
+
+
+def test_stage_3_has_both_parts_in_one_model():
+    """Clipped by the norm of both."""
+
+    def program():
+        data, same, sharing, _ = groups(2, 2)
+        model = gpt(sharing)
+        experts = set(split(model)[1].parameters())
+        groups_of = lambda parameter: (same if parameter in experts else data, None)  # noqa: E731
+        options = dict(units=list(model.blocks), group=data, groups=groups_of, lr=0.5, momentum=0.9)
+        zero, losses = ZeRO3(model, torch.optim.SGD, **options), []
+        for step in range(STEPS):
+            losses.append(model.loss(*my_batch(step, data)))
+            losses[-1].backward()
+            zero.clip_grad_norm_(0.1)
+            zero.step()
+            zero.zero_grad()
+        losses = torch.stack(losses).detach()
+        dist.all_reduce(losses)
+        return losses / 4
+
+    for found in tinydist.launch(program, 4, observe=False).results:
+        torch.testing.assert_close(found, in_one_process(0.1)[0], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("stage, saves, loads", [(1, (1, 4), (2, 2)), (2, (2, 2), (1, 8)), (0, (2, 2), (1, 1))])

@@ -101,6 +101,11 @@ CALLS = {
         kept=("model",),
     ),
     "max_violation": call(experts.max_violation, lambda: dict(loads=[1, 2, 3])),
+    "paired": call(
+        lambda model, microbatches: experts.paired(trained(), microbatches),
+        lambda: dict(model=None, microbatches=[(TEXT, TEXT), (TEXT, TEXT)]),
+        kept=("model",),
+    ),
     "shard_experts": call(
         of_whole(lambda model, **given: len(experts.shard_experts(model, **given).blocks[0].mlp.experts)),
         lambda: dict(model=plain(), group=None),

@@ -9,6 +9,7 @@ dispatch.py       tokens to the ranks of their experts and back
 hierarchical.py   the same over nodes: a token is sent to a node once
 layer.py          the layer; shared experts while the dispatch is under way; what it must equal
 interleave.py     two microbatches in turn: one computes while the other travels
+paired.py         the backward of one beside the forward of the next
 balance.py        losses that balance the load, and a bias that does it without
 insert.py         a GPT whose MLPs become MoE layers
 shard.py          a model with all experts: each rank keeps its own
@@ -23,6 +24,7 @@ from .expert import Expert, Experts
 from .insert import with_experts
 from .interleave import interleaved, losses_of
 from .layer import MoE, dense
+from .paired import paired
 from .parts import Parts, clip_grad_norm_, split
 from .router import EvenRouter, ExpertChoice, Router
 from .routing import Load, Routing
@@ -54,6 +56,7 @@ __all__ = [
     "limited",
     "losses_of",
     "max_violation",
+    "paired",
     "shard_experts",
     "split",
     "update_biases",

@@ -29,6 +29,7 @@ class AllToAll:
     def __init__(self, sent, received, group=None):
         self.sent, self.received, self.group = list(sent), list(received), group
         self.work = self.arriving = None
+        self.meanwhile = None  # called in backward, before it waits
 
     def start(self, rows):
         """The rows, under way: to be given to ``finish``."""
@@ -69,6 +70,8 @@ class Start(Function):
 
     @staticmethod
     def backward(ctx, gradient):
+        if ctx.exchange.meanwhile:
+            ctx.exchange.meanwhile()
         ctx.exchange.wait()
         return gradient, None
 

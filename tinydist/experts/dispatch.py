@@ -10,8 +10,9 @@ Splits are uneven, so ranks first tell one another how many rows come: E/p whole
     sent by a rank, forward     2 (dispatch, combine) x rows for other ranks x D numbers     (p-1)/p of k N, if even
     backward                    the same
 
-Everything is a generator that yields where a transfer is under way, and returns the result: others may run meanwhile
-(interleave.py). Sources: Lepikhin et al., GShard, 2020, section 3; Rajbhandari et al., DeepSpeed-MoE, 2022, section 5.
+Everything is a generator that yields each transfer when it is under way, and returns the result: others may run
+meanwhile (interleave.py, paired.py).
+Sources: Lepikhin et al., GShard, 2020, section 3; Rajbhandari et al., DeepSpeed-MoE, 2022, section 5.
 """
 
 import torch
@@ -31,12 +32,12 @@ def dispatched(x, routing, experts, group=None):
     coming = counts_from_all(going, group)  # [p][E/p]
     there = AllToAll(map(sum, going), map(sum, coming), group)
     rows = there.start(x[tokens])  # [A, D]
-    yield
+    yield there
     rows = there.finish(rows)  # [R, D], by rank, and of each rank by expert
     y = experts(by_expert(rows, coming), [sum(counts) for counts in zip(*coming)])
     back = there.back()
     y = back.start(by_rank(y, coming))
-    yield
+    yield back
     y = back.finish(y)  # [A, D]
     return added((y * weights[:, None]).to(x.dtype), tokens, x), len(y)
 

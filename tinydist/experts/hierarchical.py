@@ -32,7 +32,7 @@ def relayed(x, routing, experts, across, inside, deduplicate=True):
     coming = [n for (n,) in counts_from_all([[n] for n in going], across)]
     moves = [AllToAll(going, coming, across) for _ in range(3)]
     moving = [move.start(of_rows) for move, of_rows in zip(moves, (x[token], numbers, weights))]
-    yield
+    yield moves[0]
     rows, mine, weights = (move.finish(of_rows) for move, of_rows in zip(moves, moving))  # [R, D], [R, s], [R, s]
     row, slot = (mine >= 0).nonzero(as_tuple=True)
     here = Routing.of(row, mine[row, slot].long(), weights[row, slot], len(rows), each, each)
@@ -41,7 +41,7 @@ def relayed(x, routing, experts, across, inside, deduplicate=True):
         raise RuntimeError(f"relayed: {here.assigned} assignments came to this relay, {combined} were combined")
     back = moves[0].back()
     y = back.start(y)
-    yield
+    yield back
     y = back.finish(y)  # [U, D]
     return added(y, token, x), int((numbers >= 0).sum())
 

@@ -5,8 +5,8 @@
 
 A forward is a generator that yields where it would wait. Whoever has several runs each until it yields, in turn.
 Backward comes in the reverse order, and its transfers overlap in the same way (all_to_all.py). The price is the memory
-of a second microbatch. (DualPipe pairs the forward of one with the backward of another, and so holds less.)
-Source: DeepSeek-AI, DeepSeek-V3, 2024, section 3.2.1 (DualPipe) and 3.4.1 (two microbatches while serving).
+of a second microbatch. (``paired`` has the backward of one beside the forward of another, and so holds less.)
+Source: DeepSeek-AI, DeepSeek-V3, 2024, section 3.4.1 (two microbatches while serving).
 """
 
 from ..rules import each_of, validate

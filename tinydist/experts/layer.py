@@ -65,13 +65,13 @@ class MoE(nn.Module):
         return finished(self.phases(x))
 
     def phases(self, x):
-        """The forward as a generator that yields where a transfer is under way (interleave.py)."""
+        """The forward as a generator that yields each transfer when it is under way (interleave.py)."""
         rows = x.flatten(0, -2)  # [N, D]
         routing = self.routing = self.route(rows)
         moving = self.moved(rows, routing)
-        next(moving)
+        dispatch = next(moving)
         shared = None if self.shared is None else self.shared(x)
-        yield
+        yield dispatch
         out, combined = yield from moving
         self.load = self.counted(routing, combined)
         out = out.view_as(x)

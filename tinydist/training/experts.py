@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ..collectives.autograd import Conjugates
-from ..experts import Expert, Experts, MoE, update_biases
+from ..experts import Expert, MoE, update_biases
 from ..experts.balance import WithLoss, layers_of, loss_of
 from ..experts.shard import check_has_all
 from ..rules import amount, validate
@@ -49,11 +49,6 @@ def check_experts(model, plan, load_balance=None):
 
 def has_bias(router):
     return getattr(router, "bias", None) is not None
-
-
-def parameters_of_experts(model):
-    """Those of this rank's own; a shared expert is none of them: all have it."""
-    return {p for module in model.modules() if isinstance(module, Experts) for p in module.parameters()}
 
 
 # Tensor parallelism.

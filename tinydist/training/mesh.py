@@ -8,13 +8,13 @@
 
 tp varies fastest, as in Megatron-LM: it communicates most, in every layer, without overlap, so its ranks share a node.
 Context ranks come next (there is one in the picture), then shards and replicas; pipelines communicate least and may
-span nodes. Source: Narayanan et al., Megatron-LM, 2021, section 3.2, takeaway 1; Llama Team 2024, section 3.3.2.
+span nodes. Experts have no axis: ep neighbors of those along replicate, shard and cp share them. Source: Narayanan et al., Megatron-LM, 2021, section 3.2, takeaway 1; Llama Team 2024, section 3.3.2.
 """
 
-from itertools import product
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -85,7 +85,7 @@ def groups_of_states(plan, mesh):
     have the same parameters, and other tokens: they shard, or are copies."""
     if plan.cp == 1:
         return mesh.get_group("shard"), mesh.get_group("replicate")
-    return groups_along(mesh, plan.copies, plan.shards)[:2]
+    return groups_along(mesh, plan.copies, plan.shards)[0]
 
 
 def groups_of_experts(plan, mesh):
@@ -94,19 +94,19 @@ def groups_of_experts(plan, mesh):
 
 
 def groups_along(mesh, copies, shards, ep=1):
-    """Of this rank's data ranks as a grid [copies, shards, ep], those along its second, first and third axis."""
-    ranks = data_ranks(mesh)
-    copy, rest = divmod(ranks.index(dist.get_rank()), shards * ep)
-    shard, part = divmod(rest, ep)
-    of_copy = ranks[copy * shards * ep :][: shards * ep]
-    lines = of_copy[part::ep], ranks[rest :: shards * ep], of_copy[shard * ep :][:ep]
-    return tuple(dist.new_group(line, use_local_synchronization=True) for line in lines)
+    """Of this rank's data ranks as a grid: (those along its second axis, along its first), along its third."""
+    grid = data_ranks(mesh).reshape(copies, shards, ep)
+    copy, shard, part = np.argwhere(grid == dist.get_rank())[0]
+    lines = grid[copy, :, part], grid[:, shard, part], grid[copy, shard]
+    shards, copies, sharing = (dist.new_group(line.tolist(), use_local_synchronization=True) for line in lines)
+    return (shards, copies), sharing
 
 
 def data_ranks(mesh):
     """Those with the same stages, and parts of matrices, as this rank: along replicate, shard and cp."""
-    axes = [dist.get_process_group_ranks(mesh.get_group(axis)) for axis in ("replicate", "shard", "cp")]
-    return [sum(each) - 2 * dist.get_rank() for each in product(*axes)]
+    place = place_in(mesh)
+    ranks = np.array(mesh.mesh.tolist()).transpose([mesh.mesh_dim_names.index(axis) for axis in AXES])
+    return ranks[place.pp, ..., place.tp].flatten()
 
 
 def sizes(axes):

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from ..collectives.agreement import broadcast_all, check_same_parameters, numbers_of_root
 from ..context_parallel import shard_attention
-from ..experts import shard_experts
+from ..experts import shard_experts, split
 from ..pipeline_parallel import cut, layers_of
 from ..pipeline_parallel.stages import gpts
 from ..pipeline_parallel.tied_weights import untied
@@ -33,7 +33,7 @@ from ..tensor_parallel.cuts import copies_of
 from ..torch_internals import device_of_group
 from ..zero import ZeRO1, ZeRO2, ZeRO3, ZeROInfinity, ZeROOffload
 from .engine import Engine, schedule_of
-from .experts import LoadBalance, check_experts, parameters_of_experts, table_of
+from .experts import LoadBalance, check_experts, table_of
 from .mesh import check_mesh, data_rank, groups_of_experts, groups_of_states, make_mesh, place_in
 
 ZERO = (ZeRO1, ZeRO1, ZeRO2, ZeRO3)  # 0 is 1 with a shard group of one rank
@@ -70,12 +70,11 @@ def parallelize(
     check_same_parameters("parallelize", model, pp)
     broadcast_all([*model.parameters(), *model.buffers()], group=pp)
     cast_parameters(model, dtype_of(plan))
-    table, of_experts = table_of(model), None
-    if table:
-        *of_experts, sharing = groups_of_experts(plan, mesh)
+    if table := table_of(model):
+        of_experts, sharing = groups_of_experts(plan, mesh)
         shard_experts(model, sharing)
     shard(model, tp, sequence_parallel=plan.sequence_parallel, table=table)
-    experts = parameters_of_experts(model)
+    experts = set(split(model)[1].parameters())
     if plan.cp > 1:
         shard_attention(model, mesh.get_group("cp"), plan.context)
     recomputed(model, plan.recompute)
@@ -88,7 +87,7 @@ def parallelize(
     shared, zero = {names[parameter] for _, parameter, _, _ in tied}, {}
     for number, stage in mine.items():
         copies = {each: (copies_of(each, tp), names[each] in shared) for each in stage.parameters()}
-        groups_of = lambda each: tuple(of_experts) if each in experts else states  # noqa: E731
+        groups_of = lambda each: of_experts if each in experts else states  # noqa: E731
         how = dict(group=states[0], replicas=states[1], groups=groups_of, apart=copies.get, **options)
         zero[number] = around(stage, plan, list(stage), optimizer_class, of_stage(stage, names, groups), **how)
         for bucket in zero[number].buckets:
