@@ -109,7 +109,7 @@ class LoadBalance:
 
     def start(self, engine):
         stages = nn.ModuleList(engine.stages.values())
-        group = dist.new_group(data_ranks(engine.mesh), use_local_synchronization=True)
+        group = dist.new_group(data_ranks(engine.mesh).tolist(), use_local_synchronization=True)
         if self.balance or self.z:
             for layer in layers_of(stages):
                 layer.register_forward_hook(partial(self._add, engine, group))
