@@ -9,7 +9,8 @@ measurements of Megatron-LM (``--moe-router-force-load-balancing``): fake tensor
 
 Published: 468 TFLOP/s of an H100 for this model in bf16, of MCore v0.9; the plan that the same page has as a reference,
 of v0.8, is pp 4 in 8 parts, ep 8, 256 sequences (Megatron-LM's megatron/core/transformer/moe/README.md at tag
-core_v0.13.0). This step has one sequence a rank; a real one takes several before it reduces gradients.
+core_v0.13.0, the plan at commit 022bcb5a). This step has one sequence a rank; a real one takes several before it
+reduces gradients.
 """
 
 import argparse
