@@ -5,7 +5,7 @@
     dp = replicate x shard           cp  context parallel: each has some of the tokens of every sequence
                                      tp  tensor parallel: each has a part of every matrix
 
-    dp x cp = ep x those with the same   ep  expert parallel: each has some of the experts, and its own tokens
+    ep of the dp x cp ranks          ep  expert parallel: each has some of the experts, and dp cp/ep have the same ones
 
     zero    0   1    2    3          of the states of Adam, the gradients, the parameters, how many are sharded
     shards  1   s cp s cp s cp       among how many ranks; there are ``replicate`` copies of the shards (HSDP)

@@ -200,8 +200,8 @@ def test_stage_3_has_both_parts_in_one_model():
         data, same, sharing, _ = groups(2, 2)
         model = gpt(sharing)
         experts = set(split(model)[1].parameters())
-        groups_of = lambda parameter: (same if parameter in experts else data, None)  # noqa: E731
-        options = dict(units=list(model.blocks), group=data, groups=groups_of, lr=0.5, momentum=0.9)
+        ranks_of = lambda parameter: (same if parameter in experts else data, None)  # noqa: E731
+        options = dict(units=list(model.blocks), group=data, ranks_of=ranks_of, lr=0.5, momentum=0.9)
         zero, losses = ZeRO3(model, torch.optim.SGD, **options), []
         for step in range(STEPS):
             losses.append(model.loss(*my_batch(step, data)))

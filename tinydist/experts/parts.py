@@ -15,8 +15,8 @@ whatever averages gradients takes each part with its own group, and nothing else
     bytes all-reduced     2 (dp-1)/dp dense + 2 (dp/ep-1)/(dp/ep) experts/ep: with ep = dp experts need none
 
 Averaged over all ranks, an expert would get the gradients of others. (Stage 3 gathers when a module is called, and
-parts are not: there one ``ZeRO3`` has the model, and its ``groups`` says which parameter is sharded over which ranks.
-So the engine has it for all stages: ``parallelize(model, Plan(dp=4, ep=2, zero=3))``.)
+parts are not: there one ``ZeRO3`` has the model, and its ``ranks_of`` says among which ranks a parameter is sharded. So
+the engine has it for all stages: ``parallelize(model, Plan(dp=4, ep=2, zero=3))``.)
 
 Tensor parallelism cuts experts, too, if the table of ``shard`` has a row for them (tests/experts/test_parallel.py).
 Source: Rajbhandari et al., DeepSpeed-MoE, 2022, section 5.2.

@@ -112,7 +112,7 @@ class EngineState(Checkpointable):
         return self.zero_of[row].param_group(row)
 
     def saved(self, row):
-        if torch.distributed.get_rank(self.zero_of[row].groups(row.parameters[0])[1]):
+        if torch.distributed.get_rank(self.zero_of[row].ranks_of(row.parameters[0])[1]):
             return {}
         return {parameter: segment for parameter, segment in row.saved.items() if self._is_first(parameter)}
 

@@ -8,7 +8,8 @@
 
 tp varies fastest, as in Megatron-LM: it communicates most, in every layer, without overlap, so its ranks share a node.
 Context ranks come next (there is one in the picture), then shards and replicas; pipelines communicate least and may
-span nodes. Experts have no axis: ep neighbors of those along replicate, shard and cp share them. Source: Narayanan et al., Megatron-LM, 2021, section 3.2, takeaway 1; Llama Team 2024, section 3.3.2.
+span nodes. Experts have no axis: ep neighbors of those along replicate, shard and cp share them. Source: Narayanan et
+al., Megatron-LM, 2021, section 3.2, takeaway 1; Llama Team 2024, section 3.3.2.
 """
 
 from math import prod

@@ -87,8 +87,8 @@ def parallelize(
     shared, zero = {names[parameter] for _, parameter, _, _ in tied}, {}
     for number, stage in mine.items():
         copies = {each: (copies_of(each, tp), names[each] in shared) for each in stage.parameters()}
-        groups_of = lambda each: of_experts if each in experts else states  # noqa: E731
-        how = dict(group=states[0], replicas=states[1], groups=groups_of, apart=copies.get, **options)
+        ranks_of = lambda each: of_experts if each in experts else states  # noqa: E731
+        how = dict(group=states[0], replicas=states[1], ranks_of=ranks_of, apart=copies.get, **options)
         zero[number] = around(stage, plan, list(stage), optimizer_class, of_stage(stage, names, groups), **how)
         for bucket in zero[number].buckets:
             bucket.norm_weight = 1 / (copies_of(bucket.parameters[0], tp) * dist.get_world_size(bucket.replicas))

@@ -40,7 +40,7 @@ from .sharding import FlatSharding, Sharding, grouped_by, split_by_bytes
     sharding=type[Sharding],
     initialize=function,
     apart=function,
-    groups=function,
+    ranks_of=function,
     overlap_param_gather=flag,
 )
 class ZeRO1(Checkpointable):
@@ -63,8 +63,8 @@ class ZeRO1(Checkpointable):
     ``reduce_dtype``: in which gradients are accumulated; None: in the parameters' own. ``sharding``: ``FlatSharding``
     or ``PerParameterSharding``. ``initialize``: initializes a layer of a module on the meta device (initialization.py).
     ``apart``: a function of a parameter; those for which it returns different values share no bucket.
-    ``groups``: one that returns (group, replicas), for modules of which some ranks have a part (experts): ranks of
-    these groups have the same parameters. ``group`` then has all ranks, among which the norm is summed.
+    ``ranks_of``: one that returns (group, replicas) of a parameter, where ranks have different ones (experts). The norm
+    is summed over ``group``.
     ``overlap_param_gather``: the all-gather overlaps with the next forward (overlap.py). Until that has used
     a parameter, it is this rank's shard: call ``finish_param_gather`` to read parameters right after a step.
 
@@ -85,16 +85,16 @@ class ZeRO1(Checkpointable):
         sharding=FlatSharding,
         initialize=None,
         apart=None,
-        groups=None,
+        ranks_of=None,
         overlap_param_gather=False,
         **options,
     ):
         self.module, self.group, self.replicas, self.bucket_bytes = module, group, replicas, bucket_bytes
         self.apart = apart or (lambda parameter: None)
-        self.groups = groups or (lambda parameter: (group, replicas))
+        self.ranks_of = ranks_of or (lambda parameter: (group, replicas))
         self.how = {"sharding": sharding, "reduce_dtype": reduce_dtype}
-        for alike in grouped_by(self.groups, module.parameters()):
-            check_same_module(self.name, module, *self.groups(alike[0]), set(alike))
+        for alike in grouped_by(self.ranks_of, module.parameters()):
+            check_same_module(self.name, module, *self.ranks_of(alike[0]), set(alike))
         groups, is_meta = trained_groups(self.name, module, param_groups)
         if not is_meta:
             self._spread([*module.parameters(), *module.buffers()])
@@ -123,8 +123,8 @@ class ZeRO1(Checkpointable):
     # Start.
 
     def _spread(self, tensors):
-        for alike in grouped_by(self.groups, tensors):
-            broadcast_rank_0(alike, *self.groups(alike[0]))
+        for alike in grouped_by(self.ranks_of, tensors):
+            broadcast_rank_0(alike, *self.ranks_of(alike[0]))
 
     def _in_buckets(self, parameters):
         return [self._bucket(each) for each in self._lists(parameters)]
@@ -139,10 +139,10 @@ class ZeRO1(Checkpointable):
 
     def _kind(self, parameter):
         """Parameters of different kinds share no bucket."""
-        return self.apart(parameter), self.groups(parameter)
+        return self.apart(parameter), self.ranks_of(parameter)
 
     def _bucket(self, parameters, made=ShardedBucket):
-        group, replicas = self.groups(parameters[0])
+        group, replicas = self.ranks_of(parameters[0])
         return made(parameters, group=group, replicas=replicas, resharded=self.resharded, **self.how)
 
     def _sharded_step(self):
@@ -243,7 +243,7 @@ class ZeRO1(Checkpointable):
         inside = {parameter for bucket in self.all_buckets for parameter in bucket.parameters}
         return [
             *self.all_buckets,
-            *(ReplicatedParameter(p, self.groups(p)[0]) for p in self.module.parameters() if p not in inside),
+            *(ReplicatedParameter(p, self.ranks_of(p)[0]) for p in self.module.parameters() if p not in inside),
         ]
 
     def kept(self, row):
