@@ -1,12 +1,16 @@
 """How evenly a small GPT's routers load their experts as it trains: without balancing, with Switch's loss, with a bias.
 
-    python benchmarks/balance.py [--seeds 5] [--steps 300] [--write]
+    python benchmarks/balance.py [--seeds 5] [--steps 300] [--only METHOD] [--write]
 
 2 layers of width 64, 16 experts, 2 for a token, dropless, on tinydist's text (its hash is in the table), of which the
 last tenth is held out. Every tenth step: the load of the fullest expert over the mean, in the worst layer and on the
 mean of layers, and what capacity 1.25 would have dropped. After the last: the loss on what is held out, and MaxVio over
 all of it, as Wang et al. measure it (arXiv 2408.15664, section 4.1). Each kind of scores has its control without
-balancing. One process, a minute or two a run; ``--write`` puts the table where tests and notebook 17 read it.
+balancing. One process, a minute or two a run; ``--write`` puts the table where tests and notebook 17 read it, and
+``--only`` runs one method and keeps the stored rows of the others.
+
+And a dense GPT with as many FLOPs for a token: its MLP has the width of two experts together. All learn at 2e-3, which
+is the best of 1, 2, 4 and 8e-3 for it.
 """
 
 import argparse
@@ -23,6 +27,7 @@ from tinydist.model import GPT, GPTConfig, load_text
 
 FILE = Path(__file__).parents[1] / "notebooks" / "data" / "17_balance.csv"
 EXPERTS, TOP_K, ROWS, LENGTH, FACTOR = 16, 2, 8, 64, 1.25
+HIDDEN, RATE, DENSE = 128, 2e-3, "dense"  # width of an expert, learning rate, the model without experts
 HELD_OUT = 10  # one part in so many
 SIGMOID = partial(Router, score="sigmoid", bias=True)
 METHODS = {  # name: (router, weight of the balance loss, rate of the bias)
@@ -72,11 +77,14 @@ def dropped(by_expert):
 
 def train(method, seed, steps):
     """Yields rows: of every tenth step, and at the end of what is held out."""
+    if method == DENSE:
+        yield dense(seed, steps)
+        return
     router, balance, rate = METHODS[method]
     torch.manual_seed(seed)
     model = GPT(GPTConfig(context=LENGTH, layers=2, dim=64))
-    model = with_experts(model, EXPERTS, TOP_K, hidden=128, router=router, seed=seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    model = with_experts(model, EXPERTS, TOP_K, hidden=HIDDEN, router=router, seed=seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     for step in range(steps):
         loss = model.loss(*training_batch(step, seed))
         (loss + auxiliary_loss(model, balance)).backward()
@@ -88,6 +96,26 @@ def train(method, seed, steps):
             tokens = (step + 1) * ROWS * LENGTH
             yield row_of("training", method, seed, step + 1, tokens, loss.item(), loads(model))
     yield evaluated(model.eval(), method, seed, steps)
+
+
+def dense(seed, steps):
+    """The row of the model without experts, on what is held out."""
+    torch.manual_seed(seed)
+    model = GPT(GPTConfig(context=LENGTH, layers=2, dim=64))
+    for block in model.blocks:
+        assert block.mlp.up.out_features == TOP_K * HIDDEN
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    for step in range(steps):
+        model.loss(*training_batch(step, seed)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval()
+    with torch.no_grad():
+        batches = held_out()
+        loss = sum(model.loss(*each).item() * len(each[0]) for each in batches)
+    rows = sum(len(tokens) for tokens, _ in batches)
+    row = {"method": DENSE, "what": "held out", "seed": seed, "step": steps, "tokens": rows * LENGTH}
+    return row | {"loss": f"{loss / rows:.4f}"}
 
 
 @torch.no_grad()
@@ -115,16 +143,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--only", choices=[*METHODS, DENSE])
     parser.add_argument("--write", action="store_true")
     chosen, rows = parser.parse_args(), []
+    methods = [chosen.only] if chosen.only else [*METHODS, DENSE]
+    kept = [row for row in csv_rows.read(FILE) if row["method"] not in methods] if chosen.only else []
     where = {"text": text_hash(), **csv_rows.measured_on("torch")}
     for seed in range(chosen.seeds):
-        for method in METHODS:
+        for method in methods:
             rows += [row | where for row in train(method, seed, chosen.steps)]
+            told = {"max_over_mean": "-", "worst_layer": "-", "over_capacity": "-"} | rows[-1]
             said = "{method:28} seed {seed}  held-out loss {loss}  max/mean {max_over_mean}  worst layer {worst_layer}"
-            print(said.format(**rows[-1]), f" over capacity {rows[-1]['over_capacity']}", flush=True)
+            print(said.format(**told), f" over capacity {told['over_capacity']}", flush=True)
             if chosen.write:
-                csv_rows.write(FILE, rows)
+                csv_rows.write(FILE, kept + rows, [*(kept or rows)[0]])
 
 
 if __name__ == "__main__":

@@ -8,20 +8,21 @@ from tinydist.lab.author import Bytes, Case, Values, Waits, exercise, mistake
 from .chapter import BY_HAND, numbers
 
 
-def case(ranks, N, E, k, dtype=torch.float64):
+def case(ranks, N, E, k, dtype=torch.float64, coefficient=1.0):
     def arguments(rank):
         logits = numbers(N, E, seed=13 * rank + N, dtype=dtype) + torch.linspace(1, 0, E, dtype=dtype)
-        return logits, logits.topk(k).indices, 0.5
+        return logits, logits.topk(k).indices, coefficient
 
-    return Case(ranks, arguments, f"{N} tokens a rank, {k} of {E} experts, {str(dtype).removeprefix('torch.')}")
+    kind = str(dtype).removeprefix("torch.")
+    return Case(ranks, arguments, f"{N} tokens a rank, {k} of {E} experts, coefficient {coefficient}, {kind}")
 
 
 def test_cases():
-    yield case(1, 4, 3, 1)
-    yield case(2, 3, 4, 1)
-    yield case(2, 5, 4, 2)
-    yield case(3, 4, 6, 3, torch.float32)
-    yield case(4, 2, 8, 2)
+    yield case(1, 4, 3, 1, coefficient=0.7)
+    yield case(2, 3, 4, 1, coefficient=0.3)
+    yield case(2, 5, 4, 2, coefficient=0.2)
+    yield case(3, 4, 6, 3, torch.float32, coefficient=1.4)
+    yield case(4, 2, 8, 2, coefficient=0.7)
 
 
 INSIDE = "f - (f * scores).sum(-1, keepdim=True)"
@@ -62,6 +63,7 @@ INSIDE = "f - (f * scores).sum(-1, keepdim=True)"
             "f",
         ),
         mistake("The loss has a factor E, so that it is 1 for an even load", "coefficient * E", "coefficient"),
+        mistake("The loss is multiplied by ``coefficient``, and so is its gradient", "coefficient * E", "E"),
     ],
     hints=[
         "The loss is coefficient E sum_i f_i P_i. f has no gradient. P_i is the mean of score i over all p N tokens.",

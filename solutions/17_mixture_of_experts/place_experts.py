@@ -4,7 +4,7 @@ from itertools import combinations
 
 import torch
 
-from tinydist.lab.author import Part, alone, exercise, mistake
+from tinydist.lab.author import Part, Wrong, alone, exercise, mistake
 
 from .chapter import BY_HAND
 
@@ -38,7 +38,11 @@ def place(answer, chosen, nodes, E):
     """To explain an error, the lab tries other E: all placements of 512 experts would never end."""
     if E > 8:
         raise ValueError("E is at most 8")
-    return answer(chosen, nodes, E)
+    found = answer(chosen, nodes, E)
+    first = found.get("node 0") if isinstance(found, dict) else None
+    if isinstance(first, list | tuple) and len(first) != E // 2:
+        raise Wrong(f"node 0 has {len(first)} of {E} experts in your placement: each node has E/2, {E // 2} here")
+    return found
 
 
 COST = "any(place[e] != node for e in experts)"

@@ -56,6 +56,14 @@ SUM = "best.values / best.values.sum(-1, keepdim=True)"
             BACK,
             "kept = kept.view(N, k)",
         ),
+        mistake(
+            "An expert keeps those with the largest scores here, as Megatron-core does. The task has first choices "
+            "first, and then the order of tokens",
+            ORDER,
+            "chosen.flatten()[best.values.flatten().argsort(descending=True, stable=True)]",
+            BACK,
+            "kept = kept[best.values.flatten().argsort(descending=True, stable=True).argsort()].view(N, k)",
+        ),
         mistake("Nothing was dropped: an expert takes at most C assignments", "place < most", "place < k * N"),
         mistake("The capacity is rounded up", MOST, "math.floor(factor * k * N / E)"),
         mistake(
@@ -75,11 +83,6 @@ SUM = "best.values / best.values.sum(-1, keepdim=True)"
             "gets that much less from the layer",
             "return {",
             "weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-20)\n    return {",
-        ),
-        mistake(
-            "Assignments are counted, and not tokens: one that loses two of its experts counts twice",
-            "int((~kept).sum())",
-            "int((~kept).any(-1).sum())",
         ),
     ],
     hints=[

@@ -4,15 +4,15 @@ import torch
 
 from tinydist.lab.author import Waits
 
-ORDER = ["compress_rows", "one_bit_mean", "mended_one_bit_adam", "pays_below"]
+ORDER = ["compress_rows", "one_bit_mean", "mended_one_bit_adam", "pays_below", "sharded_lamb"]
 
 INTRODUCTION = """\
 # Exercises: fewer bytes
 
 [Notebook 18](../notebooks/18_fewer_bytes.ipynb) goes before these. You compress a matrix to one bit per number and \
 keep the error, build an all-reduce of which both halves are compressed, for a group and for any weights of the ranks, \
-find four bugs in a 1-bit Adam that raises no error, and compute the bandwidth below which compression pays. Four \
-exercises, about an hour and a half.
+find four bugs in a 1-bit Adam that raises no error, compute the bandwidth below which compression pays, and write \
+LAMB for tensors that are cut into shards. Five exercises, about two hours.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. The first property that does not \
 hold is explained.

@@ -78,6 +78,11 @@ def send(answer, tensors):
         mistake(
             "Without the scale the signs are too long or too short in the error", "signs * scales.unsqueeze(1)", "signs"
         ),
+        mistake(
+            "The scale is the norm divided by the square root of C, and not the mean of the magnitudes",
+            "corrected.norm(dim=1) / x.shape[1] ** 0.5",
+            "corrected.abs().mean(1)",
+        ),
     ],
     hints=[
         "What is to be said is x and what was left unsaid: x + error. Compress that.",

@@ -96,6 +96,11 @@ def train(answer, n, steps, freeze):
             MOVED,
             "        v.mul_(0.999).addcmul_(gradient, gradient, value=0.001)\n" + MOVED,
         ),
+        mistake(
+            "The momenta are averaged in full: from ``freeze`` on they go in one bit per number",
+            "compressed_all_reduce(flat, worker, server)",
+            "dist.all_reduce(flat)\n            flat /= dist.get_world_size()",
+        ),
     ],
     hints=[
         "Which tensors must live from one step to the next? There are five: w, m, v and two errors.",

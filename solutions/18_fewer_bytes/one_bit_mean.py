@@ -10,6 +10,7 @@ from .chapter import BITS, INSTEAD, SOLVED, WAITS, numbers
 
 STEPS = 2
 SERVER = "corrected = mean + server_error"
+BACK = "return (scales.unsqueeze(1) * unpack(chunks).view(p, -1)).flatten()"
 KEPT = "server_error.copy_(corrected - scale * unpack(bits))"
 SWAP = "dist.all_to_all_single(chunks, bits, group=group)"
 OF_SCALES = "dist.all_gather_single(scales, scale.view(1), group=group)"
@@ -85,6 +86,13 @@ def train(answer, size, chunk):
             "scales, scale.view(1)",
             "p = dist.get_world_size(group)",
             "p = dist.get_world_size()",
+        ),
+        mistake(
+            "The mean comes back in one bit per number, too: you sent it in full",
+            f"    {KEPT}\n",
+            "",
+            BACK,
+            "chunks = torch.empty_like(x)\n    dist.all_gather_single(chunks, mean, group=group)\n    return chunks",
         ),
     ],
     hints=[

@@ -72,6 +72,11 @@ def test_cases():
             "microbatches * (forward + backward) + optimizer",
             "forward + backward + optimizer",
         ),
+        mistake(
+            "One bit per number is a sixteenth of 2 bytes, and a 32nd of 4: it does not depend on itemsize",
+            "bits = card * numbers / 8",
+            "bits = card * numbers * itemsize / 16",
+        ),
     ],
     hints=[
         "Write down the seconds of both steps at a bandwidth B. What they have in common does not matter for which is "

@@ -14,7 +14,7 @@ def last(method, column):
 def test_five_seeds_of_each_method_on_this_text():
     assert {row["text"] for row in ROWS} == {balance.text_hash()}
     assert all(row["version"] and row["processor"] and row["date"] for row in ROWS)
-    for method in balance.METHODS:
+    for method in [*balance.METHODS, balance.DENSE]:
         assert len(last(method, "loss")) == 5
 
 
@@ -33,4 +33,6 @@ def test_the_program_writes_such_rows(monkeypatch):
     rows = list(balance.train("sigmoid, bias 0.001", seed=0, steps=1))
     assert [row["what"] for row in rows] == ["training", "held out"]
     assert {*rows[0]} <= {*ROWS[0]}
+    (dense,) = balance.train(balance.DENSE, seed=0, steps=1)
+    assert {*dense} <= {*ROWS[0]} and dense["what"] == "held out" and float(dense["loss"]) > 0
     assert 1 <= float(rows[1]["max_over_mean"]) <= float(rows[1]["worst_layer"]) <= balance.EXPERTS / balance.TOP_K

@@ -193,3 +193,27 @@ def test_garbage_collection_is_as_it_was_before_also_after_an_error(before):
         assert gc.isenabled() == before
     finally:
         (gc.enable if enabled else gc.disable)()
+
+
+def transfers_and_products():
+    """A transfer that nothing lies beside, and one that waits behind a long product."""
+    x, matrix = torch.ones(1 << 16), torch.ones(512, 512)
+    dist.all_reduce(x)
+    tinydist.mark("alone")
+    work = dist.all_reduce(x, async_op=True)
+    for _ in range(40):
+        matrix = matrix @ matrix
+    work.wait()
+    tinydist.mark("end")
+
+
+def test_busy_seconds_and_the_part_of_transfers_behind_compute():
+    run = tinydist.launch(transfers_and_products, 4, cluster="PCIe box", backend="simulated")
+    busy = run.trace.busy(rank=1)
+    assert set(busy) == {"compute", "all_reduce"}
+    moved = [event for event in run.trace.of(1) if event.name == "all_reduce" and event.stream != "compute"]
+    assert busy["all_reduce"] == sum(event.end - event.start for event in moved)
+    assert run.trace.hidden("all_reduce", rank=1) == pytest.approx(0.5, abs=0.05)  # one of two
+    assert run.between("alone", "end").trace.hidden("all_reduce") == pytest.approx(1, abs=0.05)
+    with pytest.raises(ValueError, match="rank 0 has no all_gather"):
+        run.trace.hidden("all_gather")

@@ -84,6 +84,27 @@ class Trace:
         """The events of a rank, in the order of time."""
         return [event for event in self.events if event.rank == rank and stream in (None, event.stream)]
 
+    def busy(self, rank=0):
+        """Seconds that the rank computed, and of its transfers by collective: {"compute": ..., "all_to_all": ...}."""
+        seconds = {}
+        for event in self.of(rank):
+            if event.name != "wait":
+                name = "compute" if event.stream == "compute" else event.name
+                seconds[name] = seconds.get(name, 0.0) + event.end - event.start
+        return seconds
+
+    def hidden(self, collective, rank=0):
+        """The part of the rank's transfers of this name, 0 to 1, during which it computes."""
+        computing = [event for event in self.of(rank, "compute") if event.name != "wait"]
+        moved = [event for event in self.of(rank) if event.name == collective and event.stream != "compute"]
+        if not moved:
+            raise ValueError(f"hidden: rank {rank} has no {collective}")
+        beside = 0.0
+        for event in moved:
+            both = (min(event.end, other.end) - max(event.start, other.start) for other in computing)
+            beside += sum(seconds for seconds in both if seconds > 0)
+        return beside / sum(event.end - event.start for event in moved)
+
     # Scopes.
 
     @property

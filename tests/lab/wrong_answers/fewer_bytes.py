@@ -1,6 +1,7 @@
 """Wrong answers to the exercises of 18_fewer_bytes: each with the property that rejects it, and what it is told."""
 
 import torch
+import torch.distributed as dist
 from lab.registered import collection, solved
 
 from tinydist import compression
@@ -59,3 +60,27 @@ def says_nothing(*arguments):
 def gain_of_a_step(*arguments):
     bandwidth, _ = solved("pays_below")(*arguments)
     return bandwidth, solved("pays_below")(*arguments[:-1], 0.3)[1]
+
+
+@wrong("sharded_lamb", "own work", "tinydist.compression")
+def librarys_lamb(weights, gradients, states, step, lr, decay):
+    optimizer = compression.Lamb(weights, lr=lr, weight_decay=decay)
+    for w, gradient in zip(weights, gradients):
+        w.grad = gradient
+    optimizer.step()
+
+
+@wrong("sharded_lamb", "values", "the shard of tensor 0 after step 1")
+def steps_as_adam(weights, gradients, states, step, lr, decay):
+    for w, gradient, (m, v) in zip(weights, gradients, states):
+        m.mul_(0.9).add_(gradient, alpha=0.1)
+        v.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        w -= lr * m / (1 - 0.9**step) / ((v / (1 - 0.999**step)).sqrt() + 1e-6)
+
+
+@wrong("sharded_lamb", "bytes", "bytes")
+def also_all_reduces_gradients(weights, gradients, states, step, lr, decay):
+    for gradient in gradients:
+        dist.all_reduce(torch.zeros(8 * len(gradients)))
+        gradient += 0
+    solved("sharded_lamb")(weights, gradients, states, step, lr, decay)
