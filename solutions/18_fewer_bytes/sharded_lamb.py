@@ -92,6 +92,11 @@ RATIO = "w -= lr * (ratio if ratio.isfinite() and ratio > 0 else 1) * r"
             "if ratio.isfinite() else 1",
         ),
         mistake(
+            "One ratio was taken for all tensors together: each tensor has its own",
+            "squares.sqrt()):",
+            "squares.sum(0).sqrt().expand(len(weights), 2)):",
+        ),
+        mistake(
             "The ratio is upside down: it is the norm of the weights over that of the direction",
             "ratio = norms[0] / norms[1]",
             "ratio = norms[1] / norms[0]",
