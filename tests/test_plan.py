@@ -1,7 +1,6 @@
 """Plans that cannot be are refused, in the words of the equation that does not hold, and with its numbers."""
 
 import re
-from argparse import ArgumentParser
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 import tinydist
 from tinydist.attention.decoder import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
-from tinydist.plan import SEQUENCE_PARALLEL, Plan, add_options
+from tinydist.plan import SEQUENCE_PARALLEL, Plan
 from tinydist.planner import Model, check, find_model
 from tinydist.planner.shares import layers_of
 from tinydist.tensor_parallel.layouts import WAYS
@@ -186,18 +185,3 @@ def test_a_pipeline_ranks_layers_are_those_of_its_stages():
 
 def test_sequence_parallelism_is_that_of_tensor_parallel():
     assert SEQUENCE_PARALLEL == WAYS
-
-
-def test_a_flag_has_no_value():
-    plan = Plan(dp=2, zero=1, overlap_param_gather=True)
-    assert plan.options == {"--mesh": "dp=2", "--batch": 2, "--zero": 1, "--overlap-param-gather": ""}
-    parser = ArgumentParser()
-    add_options(parser)
-    line = " ".join(f"{name} {value}" for name, value in plan.options.items())
-    assert Plan.of(parser.parse_args(line.split())) == plan
-
-
-@pytest.mark.parametrize("how", [dict(layers=(1, 1)), dict(reduce_each=True), dict(overlap_comm=False)], ids=str)
-def test_a_choice_without_an_option_is_not_left_out(how):
-    with pytest.raises(ValueError, match=f"Plan: there is no option for {next(iter(how))}"):
-        _ = Plan(pp=2, **how).options

@@ -9,6 +9,7 @@ The library in reading order:
     reduce.py         reduction operators over the tensors of several ranks
     hardware/         hardware specifications and the cost model
     plan.py           how many ranks each kind of parallelism has, and what is chosen besides
+    plan_options.py   the same as options of a command
     collectives/      collective algorithms, built from point-to-point messages
     console/          progress messages; command lines formatted for the current shell
     tracing/          execution record, virtual clock, memory ledger, trace
@@ -28,7 +29,7 @@ The library in reading order:
     context_parallel/  one sequence over several ranks: ring, all-gather and Ulysses attention
     compression/      fewer bytes: gradients in one bit, in low rank, in a few numbers, or seldom; LAMB
     model/            a plain single-device GPT, and a text dataset
-    training/         data, tensor and pipeline parallelism combined: plan, engine, training loop
+    training/         data, tensor, context, expert and pipeline parallelism combined: plan, engine, training loop
     planner/          analytical model of memory, step time and cost of a run, validated on published measurements
     serving/          continuous batching over a paged KV cache, an engine, an HTTP server; replays on the clock
     visuals/          plots of a run: timelines, memory, shard placement, traffic; interactive sliders

@@ -6,6 +6,7 @@ rate say, are not among them.
 
 import json
 
+from ..plan_options import options_of
 from .program_limits import ends_counted, layers_per_stage
 
 GRANULARITY = {
@@ -118,4 +119,4 @@ def torchtitan(program, plan, model):
 def tinydist(program, plan, model):
     """Of ``python -m tinydist train``: a GPT, whatever the model is."""
     sizes = f"layers={model.layers},dim={model.width},heads={model.heads},context={model.tokens}"
-    return " ".join(f"{name} {value}".strip() for name, value in ({"--model": sizes} | plan.options).items())
+    return " ".join(f"{name} {value}".strip() for name, value in ({"--model": sizes} | options_of(plan)).items())

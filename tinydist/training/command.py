@@ -18,7 +18,7 @@ from functools import partial
 from ..checkpoint.rules import CheckpointError
 from ..console.command_name import command
 from ..launching.launch import launch
-from ..plan import add_options
+from ..plan_options import add_options
 from . import expert_options, report
 from .job import Job, Refused, on_rank
 from .lr_schedules import LR_SCHEDULES

@@ -13,7 +13,7 @@ An expert is cut by tensor parallelism as an MLP is: an all-reduce for each, of 
 layer gathers the tokens of its tensor ranks first, which all route the same, and each goes on with its own.
 
 An auxiliary loss is that of its layer, not of the model: it enters backward where the layer is, on any stage of a
-pipeline. f, the part of each expert, is of a microbatch of all data ranks, so it does not depend on how many there are.
+pipeline. Its f, the part of each expert, is of a microbatch of all data ranks: as on one rank with as many of them.
 """
 
 from dataclasses import dataclass, replace
@@ -78,8 +78,7 @@ def on_all_tokens(layer, context):
 
 def all_tokens(x, layout):
     """The reverse of ``layout.own``: what follows is the same on all ranks, and so is its gradient."""
-    own = lambda gradient: layout.parts(gradient)[layout.rank].contiguous()  # noqa: E731
-    return Conjugates.apply(x, lambda x: layout.gather(x)(), own)
+    return Conjugates.apply(x, lambda x: layout.gather(x)(), lambda dx: layout.parts(dx)[layout.rank].contiguous())
 
 
 def expert(module, context):

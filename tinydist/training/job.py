@@ -22,6 +22,7 @@ from ..hardware import find_cluster
 from ..launching.options import RULES, optional, under_torchrun
 from ..model import GPTConfig, load_text
 from ..plan import Plan
+from ..plan_options import plan_of
 from ..rules import count, each_of, must, one_of
 from ..torch_internals import device_of_group
 from . import expert_options, report
@@ -95,7 +96,7 @@ class Job:
                 self.chosen = chosen = Namespace(
                     **vars(chosen) | {"batch": self.file.batch, "lr": self.file.options["lr"]}
                 )
-            self.plan = self.file.plan if self.file else Plan.of(chosen)
+            self.plan = self.file.plan if self.file else plan_of(chosen)
             training, held_out = hold_out(tokens, HELD_OUT if chosen.validate_every else 0.0)
             batches = partial(Batches, batch=chosen.batch, context=self.config.context, seed=chosen.seed)
             self.batches = batches(training)

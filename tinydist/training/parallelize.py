@@ -84,10 +84,13 @@ def parallelize(
     names |= {copy: names[original] for _, original, _, copy in tied}
     mine = {number: stages[number] for number in schedule_of(plan).stages_of(mesh.get_local_rank("pp"))}
 
+    def ranks_of(parameter):
+        """(Those among whom its states are sharded, those that have the same shards.)"""
+        return of_experts if parameter in experts else states
+
     shared, zero = {names[parameter] for _, parameter, _, _ in tied}, {}
     for number, stage in mine.items():
         copies = {each: (copies_of(each, tp), names[each] in shared) for each in stage.parameters()}
-        ranks_of = lambda each: of_experts if each in experts else states  # noqa: E731
         how = dict(group=states[0], replicas=states[1], ranks_of=ranks_of, apart=copies.get, **options)
         zero[number] = around(stage, plan, list(stage), optimizer_class, of_stage(stage, names, groups), **how)
         for bucket in zero[number].buckets:
