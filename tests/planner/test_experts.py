@@ -13,6 +13,7 @@ from tinydist.model import GPTConfig
 from tinydist.planner import (
     MEGATRON_LM,
     MODELS,
+    TINYDIST,
     Clock,
     Experts,
     Measured,
@@ -28,6 +29,8 @@ from tinydist.planner.operators import Beside, ExpertOp, Matmul
 from tinydist.planner.passes import Operators
 from tinydist.planner.published_experts import deepseek_v3
 from tinydist.planner.shares import on_ranks
+from tinydist.training.command import options
+from tinydist.training.job import Job
 
 MIXTRAL = replace(find_model("Mixtral 8x7B"), tokens=4096)
 NODE = find_cluster("A100 node").at(matmul=0.87, memory=0.87, wire=0.78)
@@ -189,6 +192,13 @@ def test_a_search_shares_experts():
     fixed = search(MIXTRAL, find_cluster("H100 node").pod(4), 64, pp=1, tp=1, zero=1, recompute="full", ep=8)
     assert {each.plan.ep for each in fixed.candidates} == {8}
     assert {each.plan.ep for each in search(find_model("GPT-2"), NODE, 8, pp=1).candidates} == {1}
+
+
+def test_the_train_line_says_how_experts_are_shared():
+    found = search(MIXTRAL, find_cluster("H100 node"), 32, program=TINYDIST, pp=1, ep=4).candidates[::7]
+    for each in found:
+        chosen = options().parse_args(TINYDIST.options(each.plan, MIXTRAL).split())
+        assert Job(chosen).plan == each.plan and (chosen.num_experts, chosen.moe_router_topk) == (8, 2)
 
 
 def test_the_command_prints_how_experts_are_shared(capsys, monkeypatch):

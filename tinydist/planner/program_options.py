@@ -119,4 +119,7 @@ def torchtitan(program, plan, model):
 def tinydist(program, plan, model):
     """Of ``python -m tinydist train``: a GPT, whatever the model is."""
     sizes = f"layers={model.layers},dim={model.width},heads={model.heads},context={model.tokens}"
-    return " ".join(f"{name} {value}".strip() for name, value in ({"--model": sizes} | options_of(plan)).items())
+    words = {"--model": sizes} | options_of(plan)
+    if model.experts:
+        words |= {"--num-experts": model.experts.total, "--moe-router-topk": model.experts.active}
+    return " ".join(f"{name} {value}".strip() for name, value in words.items())
