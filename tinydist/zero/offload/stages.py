@@ -173,7 +173,7 @@ class OffloadedStep(ShardedStep):
         self.offload_device.synchronize()
         with unobserved():
             kept = super().squared_norm()
-        square = torch.zeros((), device=self.buckets[0].device)
+        square = torch.zeros((), dtype=kept.dtype, device=self.buckets[0].device)
         self.offload_device.load(square, kept)()
         return square
 
