@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from tinydist.hardware import Cluster, find_cluster, find_device
-from tinydist.planner import FSDP, MEGATRON_LM, TORCHTITAN, Model, Plan, Program, evaluate, find_model
+from tinydist.planner import FSDP, MEGATRON_LM, TORCHTITAN, Experts, Model, Plan, Program, evaluate, find_model
 from tinydist.planner.published import JEAN_ZAY, MEGATRON_DEEPSPEED, OF_BLOOM, table_1, table_5
+from tinydist.planner.published_experts import steps_with_experts
 
 FOLDER = Path(__file__).parent / "measured"
 GIB = 2**30
@@ -78,6 +79,22 @@ def simumax(context=False):
         yield Run(
             row["id"], model, plan, find_cluster("B200 node"), program, float(row["seconds"]), float(row["GiB"]) * GIB
         )
+
+
+def simumax_experts():
+    """Four layers of DeepSeek's, of which the first has no experts; as many rows for each expert, by padding
+    (SimuMax@1b8ca90b simu_tools/megatron_scripts/scripts/run_pretrain_deepseekv2.sh, read)."""
+    v3 = find_model("DeepSeek-V3")
+    v2 = replace(v3, name="DeepSeek-V2", width=5120, vocabulary=102400, inner=12288, experts=Experts(160, 6, 1536, 2))
+    models = {"deepseekv3": v3, "deepseekv2": v2}
+    for row in (row for row in read("simumax_b200_steps") if row["model"] in models):
+        tp, pp, dp, ep, M, layers = numbers(row, "tp", "pp", "dp", "ep", "microbatches", "layers")
+        model = models[row["model"]]
+        experts, vocabulary = replace(model.experts, dense_layers=1), -(-(model.vocabulary + 1) // 128) * 128
+        model = replace(model, layers=layers, vocabulary=vocabulary, experts=experts)
+        plan = Plan(pp=pp, dp=dp, tp=tp, ep=ep, zero=1, microbatches=M, precision="bf16", overlap_comm=False)
+        where = plan, find_cluster("B200 node"), replace(MEGATRON_LM, loss="fused")
+        yield Run(row["id"], model, *where, float(row["seconds"]), float(row["GiB"]) * GIB)
 
 
 # Megatron-DeepSpeed on A100s.
@@ -199,5 +216,6 @@ RUNS: dict[str, Callable] = {
     "Korthikanti, table 5, A100": partial(paper, table_5),
     "SC'21, table 1, A100": partial(paper, table_1),
 }
-# Those with context parallelism.
+# Those with experts, and with context parallelism.
+EXPERTS = {"SimuMax, B200": simumax_experts, "Megatron-LM, H100 and GB200": partial(paper, steps_with_experts)}
 CONTEXT = {"SimuMax, B200": partial(simumax, True), "torchtitan, H100 and H200": partial(torchtitan, True)}

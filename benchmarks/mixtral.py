@@ -7,9 +7,10 @@ the clock.
 dense part over 64 ranks, and each expert over the 8 that have it. bf16 with master weights. The router is even, as in
 measurements of Megatron-LM (``--moe-router-force-load-balancing``): fake tensors have no values to choose by.
 
-Published: 468 TFLOP/s of an H100 for this model in bf16, of MCore v0.9, by a plan that is not stated there
-(Megatron-LM's megatron/core/transformer/moe/README.md at tag core_v0.13.0). This step has one sequence a rank; a real
-one takes several before it reduces gradients.
+Published: 468 TFLOP/s of an H100 for this model in bf16, of MCore v0.9; the plan that the same page has as a reference,
+of v0.8, is pp 4 in 8 parts, ep 8, 256 sequences (Megatron-LM's megatron/core/transformer/moe/README.md at tag
+core_v0.13.0, the plan at commit 022bcb5a). This step has one sequence a rank; a real one takes several before it
+reduces gradients.
 """
 
 import argparse

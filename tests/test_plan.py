@@ -11,7 +11,7 @@ from tinydist.attention.decoder import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
 from tinydist.plan import SEQUENCE_PARALLEL, Plan
 from tinydist.planner import Model, check, find_model
-from tinydist.planner.model import layers_of
+from tinydist.planner.shares import layers_of
 from tinydist.tensor_parallel.layouts import WAYS
 from tinydist.training import parallelize
 
@@ -161,7 +161,7 @@ GPT_2 = find_model("GPT-2")
         (Plan(dp=6, zero=1, offload=True), GPT_2, "offload is not supported by the planner yet"),
         (Plan(pp=6, layers=(2,) * 6), GPT_2, "layers is not supported by the planner yet"),
         (Plan(pp=6, chunks=2, schedule="bfs"), GPT_2, "bfs is not supported by the planner yet"),
-        (Plan(dp=6), find_model("Mixtral 8x7B"), "Mixtral 8x7B has experts: parameters are counted, time is not"),
+        (Plan(dp=6, ep=3), find_model("Mixtral 8x7B"), "experts (8) must be divisible by ep (3)"),
     ],
     ids=str,
 )

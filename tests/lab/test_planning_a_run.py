@@ -7,7 +7,7 @@ import pytest
 from tinydist.planner import MEGATRON_LM, Model, Plan, find_model, goodput, young
 from tinydist.planner.activations import in_flight, shapes_of
 from tinydist.planner.memory import moments
-from tinydist.planner.model import layers_of
+from tinydist.planner.shares import layers_of
 from tinydist.syllabus.registry import find
 
 GIB = 2**30

@@ -26,7 +26,7 @@ SIZES = dict(name="mine", layers=2, width=64, heads=4, vocabulary=96, tokens=16,
 KINDS = dict(gated=True, biases=False, tied=False, positions="rotary", norm="rms", dropout=0.1, normed_embedding=False)
 CALLS = {
     "Model": made(Model, **SIZES, **KINDS, experts=None, latent=None, source="mine"),
-    "Experts": made(Experts, total=8, active=2, inner=64, shared=1, dense_layers=1, balanced=True),
+    "Experts": made(Experts, total=8, active=2, inner=64, shared=1, dense_layers=1, balanced=True, ranks=2),
     "Latent": made(Latent, queries=8, keys=8, rotary=4, plain=8, values=8),
     "Plan.with_batch": made(PLAN.with_batch, batch=64),
     "check": made(planner.check, plan=PLAN, model=GPT, ranks=8, cluster=NODE, program=MEGATRON),
@@ -48,6 +48,7 @@ CALLS = {
         sequence_parallel=["save"],
         recompute=["full"],
         features=["fp8"],
+        experts=True,
         limits=MEGATRON.limits,
         flags=MEGATRON.flags,
     ),

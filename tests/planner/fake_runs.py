@@ -7,6 +7,7 @@ import torch
 
 import tinydist
 from tinydist.attention import Decoder, DecoderConfig
+from tinydist.experts import EvenRouter, alone, with_experts
 from tinydist.model import GPT, GPTConfig
 from tinydist.planner import TINYDIST, Model, Plan
 from tinydist.training import parallelize
@@ -17,11 +18,11 @@ def program_of(config):
     return replace(TINYDIST, flash=isinstance(config, GPTConfig) and not config.dropout)
 
 
-def model_of(config, tokens=None):
-    """A Decoder has the shape of a Llama, and sequences of any length."""
+def model_of(config, tokens=None, experts=None):
+    """A Decoder has the shape of a Llama, and sequences of any length. ``experts``: Experts."""
     if isinstance(config, GPTConfig):
         sizes = config.layers, config.dim, config.heads, config.vocab_size, config.context
-        return Model("a GPT", *sizes, dropout=config.dropout)
+        return Model("a GPT", *sizes, dropout=config.dropout, experts=experts)
     kinds = dict(
         gated=True,
         biases=False,
@@ -29,6 +30,7 @@ def model_of(config, tokens=None):
         positions="rotary",
         norm="rms",
         kv_heads=config.kv_heads,
+        experts=experts,
     )
     return Model("a Llama", config.layers, config.dim, config.heads, config.vocab_size, tokens, **kinds)
 
@@ -37,9 +39,12 @@ def planned(b, **choices):
     return Plan(microbatch=b, **{"precision": "bf16"} | choices)
 
 
-def two_steps(config, plan, rows, tokens):
+def two_steps(config, plan, rows, tokens, experts=None):
     torch.set_default_dtype(torch.float32)
     model = GPT(config) if isinstance(config, GPTConfig) else Decoder(config)
+    if experts:
+        how = dict(hidden=experts.inner, shared=experts.shared, gated=isinstance(config, DecoderConfig))
+        with_experts(model, experts.total, experts.active, router=EvenRouter, group=alone(), **how)
     engine = parallelize(model, plan, lr=1e-3)
     del model  # the stages of other ranks, too
     gc.collect()
@@ -55,7 +60,7 @@ def run(config, model, plan, cluster=None):
     rows = plan.microbatches * plan.microbatch
     only = [0] if plan.pp == 1 else None
     options = dict(fake=True, only=only, backend="simulated", cluster=cluster)
-    return tinydist.launch(two_steps, plan.ranks, config, plan, rows, model.tokens, **options)
+    return tinydist.launch(two_steps, plan.ranks, config, plan, rows, model.tokens, model.experts, **options)
 
 
 def held(found, plan, rank):

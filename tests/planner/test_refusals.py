@@ -33,6 +33,8 @@ from tinydist.planner.programs import SUMS
 NODE, POD = find_cluster("H100 node"), find_cluster("H100 node").pod(8)
 A100 = find_cluster("A100 node")
 LLAMA, GPT = find_model("Llama 3 8B"), find_model("GPT-2")  # 32 heads, 32 layers; 12 and 12
+DEEPSEEK, MIXTRAL = find_model("DeepSeek-V3"), find_model("Mixtral 8x7B")
+ODD = replace(MIXTRAL, experts=replace(MIXTRAL.experts, inner=14337))
 ONE = evaluate(GPT, Plan(dp=8, precision="bf16"), NODE)
 
 
@@ -63,8 +65,14 @@ def words(value):
         (dict(tp=3), "heads (32) must be divisible by tp (3)"),
         (dict(pp=33), "pp(33) x chunks(1) = 33 stages, but 32 layers"),
         (dict(model=find_model("Llama 3 405B"), tp=3), "heads (128) must be divisible by tp (3)"),
-        (dict(model=find_model("DeepSeek-V3"), dp=8), "DeepSeek-V3 has latent attention: parameters are counted, time"),
-        (dict(model=find_model("Mixtral 8x7B"), dp=8), "Mixtral 8x7B has experts: parameters are counted, time is not"),
+        (dict(model=DEEPSEEK, dp=4, cp=2), "DeepSeek-V3 has latent attention: cp (2) must be 1 for the planner"),
+        (dict(model=DEEPSEEK, dp=8, program=TINYDIST), "tinydist: how it runs latent attention is not known"),
+        (dict(model=DEEPSEEK, pp=31), "the first pipeline rank has 2 layers, and needs more than the 3 that have no"),
+        (dict(model=MIXTRAL, dp=8, ep=4, program=FSDP), "FSDP: how it runs experts is not known to the planner"),
+        (dict(model=MIXTRAL, dp=16, ep=16), "experts (8) must be divisible by ep (16)"),
+        (dict(model=MIXTRAL, tp=2), "Megatron-LM: experts with tp (2) > 1 need sequence_parallel"),
+        (dict(model=ODD, tp=4, program=TINYDIST), "the experts' width (14337) must be divisible by tp (4)"),
+        (dict(dp=8, ep=2), "ep (2) ranks share the experts, but the model has none"),
         (dict(dp=8, zero=1, offload=True), "offload is not supported by the planner yet"),
         (dict(dp=8, reduce_each=True), "reduce_each is not supported by the planner yet"),
         (dict(pp=2, layers=(8, 24)), "layers is not supported by the planner yet"),
@@ -121,7 +129,8 @@ def test_a_machine_is_that_of_the_cluster():
         (lambda: search(LLAMA, NODE, 64, dp=2), "search: dp is not a choice that can be fixed: these are pp, tp, zero"),
         (lambda: search(LLAMA, NODE, 64, replicate=3), "must be divisible by replicate (3)"),
         (lambda: search(LLAMA, NODE, 64, offload=True, zero=1, pp=1), "offload is not supported by the planner yet"),
-        (lambda: search(find_model("DeepSeek-V3"), NODE, 64), "DeepSeek-V3 has latent attention"),
+        (lambda: search(LLAMA, NODE, 64, ep=2, tp=1, pp=1), "ep (2) ranks share the experts, but the model has none"),
+        (lambda: search(DEEPSEEK, NODE, 64, program=TINYDIST, pp=1), "how it runs latent attention is not known"),
     ],
 )
 def test_an_argument_that_makes_no_sense_is_refused(call, words):

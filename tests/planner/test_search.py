@@ -65,9 +65,9 @@ def test_where_nothing_fits_the_smallest_is_named():
 
 def test_where_there_is_no_plan_the_equation_is_named():
     with pytest.raises(
-        ValueError, match="there is no plan for DeepSeek-V3 on 8 devices with 64 sequences: DeepSeek-V3"
+        ValueError, match="there is no plan for DeepSeek-V3 on 8 devices with 64 sequences: FSDP: how it runs experts"
     ):
-        search(find_model("DeepSeek-V3"), find_cluster("H100 node"), batch=64)
+        search(find_model("DeepSeek-V3"), find_cluster("H100 node"), batch=64, program=FSDP, zero=3)
 
 
 def test_more_devices_than_the_cluster_has():

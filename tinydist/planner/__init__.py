@@ -1,16 +1,17 @@
 """Planning a run: an analytical model of memory, step time and total cost of parallel plans. No tensors.
 
-model.py         a transformer's sizes, parameters and FLOPs; presets.py: models to start from
+model.py         a transformer's sizes, parameters and FLOPs; presets.py: models to start from; shares.py: of a rank
 programs.py      what runs a plan: its kernels; program_limits.py: what it cannot run; program_options.py: its flags
 checks.py        plans that are refused
 operators.py     five kinds of operators
-passes.py        computation and communication of one rank, forward and backward
-context.py       attention on ranks of context parallelism
+passes.py        computation and communication of one rank, forward and backward; products.py: matmuls
+context.py       attention on ranks of context parallelism; latent.py: multi-head latent attention
+experts.py       experts on the ranks that share them
 efficiency.py    achievable fractions of peak FLOP/s and bandwidth: every constant, with its source
 machine.py       seconds per operator: as measured on hardware, or as on the simulated clock
 overlap.py       data-parallel communication, and how much of it is exposed; uses.py: what DeepSpeed's ZeRO 3 gathers
 microbatch.py    seconds of a microbatch on one rank, by kind
-step_time.py     time of a step, term by term; published.py: measured steps
+step_time.py     time of a step, term by term; published.py, published_experts.py: measured steps
 activations.py   activation memory; buckets.py: lifetime of unsharded gradients
 memory.py        peak memory by category
 search.py        search over all plans for a cluster, with explanations

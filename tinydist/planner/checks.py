@@ -8,6 +8,7 @@ from ..plan import Plan
 from ..rules import count, validate
 from .model import Model
 from .programs import Program
+from .shares import layers_of
 
 TIMED = ("fp16", "bf16")  # passes.py counts activations of 16 bits
 ALIGNED = 8  # numbers of 16 bits, which tensor cores load at once
@@ -29,12 +30,17 @@ def broken(plan, model, cluster=None, program=None, ranks=None):
     """Violated constraints, as equations."""
     if ranks not in (None, plan.ranks):
         yield f"{plan.product}, but there are {ranks}"
-    yield from plan.unsuited(model.layers, model.heads, model.tokens, model.kv_heads, model.inner)
+    experts = model.experts.total if model.experts else 0
+    yield from plan.unsuited(model.layers, model.heads, model.tokens, model.kv_heads, model.inner, experts)
     yield from unknown(plan, model)
+    if experts:
+        yield from of_experts(plan, model)
     if cluster is not None:
         yield from out_of_place(plan, cluster, program)
     if program is not None:
         yield from program.broken(plan, model)
+        if model.latent and not (program.fused and program.flash):
+            yield f"{program}: how it runs latent attention is not known to the planner: choose Megatron-LM"
         if program.fused and not program.flash and model.head_dim % ALIGNED:
             rule = f"head_dim ({model.head_dim}) must be divisible by {ALIGNED} where attention writes its weights down"
             yield f"{rule}: matmuls of other sizes are slower, and were not measured"
@@ -52,8 +58,17 @@ def unknown(plan, model):
         yield "bfs is not supported by the planner yet"
     if plan.sequence_parallel == "overlap":
         yield "sequence_parallel='overlap' is not supported by the planner yet"
-    if model.latent or model.experts:
-        yield f"{model} has {'latent attention' if model.latent else 'experts'}: parameters are counted, time is not"
+    if model.latent and plan.cp > 1:
+        yield f"{model} has latent attention: cp ({plan.cp}) must be 1 for the planner"
+
+
+def of_experts(plan, model):
+    """What a mixture of experts adds."""
+    first, inner, dense = layers_of(plan, model)[0], model.experts.inner, model.dense_layers
+    if inner % plan.tp:
+        yield f"the experts' width ({inner}) must be divisible by tp ({plan.tp})"
+    if dense >= first:
+        yield f"the first pipeline rank has {first} layers, and needs more than the {dense} that have no experts"
 
 
 def out_of_place(plan, cluster, program):

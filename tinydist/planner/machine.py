@@ -149,7 +149,9 @@ class Measured(Machine):
     def bandwidth(self):
         return MEMORY[self.name] * self.cluster.device.memory_bandwidth / self.slower_memory
 
-    def product(self, batch, rows, columns, inner, fp8=False):
+    def product(self, batch, rows, columns, inner, fp8=False, wide=False):
+        if wide:
+            return START + by_roofline(self.cluster.device, "float32", 4, batch, rows, columns, inner)
         dtype = "float8" if fp8 else self.dtype
         return self.slower_products * product_time(self.rates, batch, rows, columns, inner, dtype)
 
@@ -170,20 +172,26 @@ class Measured(Machine):
 
     def flash(self, operator):
         kernel = operator.kernel or torch_kernel(self.name)
-        sizes = operator.batch, operator.tokens, operator.head_dim
+        sizes = operator.batch, operator.tokens, int(operator.head_dim)
         how = dict(backward=operator.products > 2, slowed=self.limited / self.slower_attention)
         if isinstance(operator, Block):
             how |= dict(causal=operator.causal, keys=int(operator.keys))
         return attention_time(self.name, kernel, *sizes, **how)
 
 
+def by_roofline(device, dtype, item, batch, rows, columns, inner):
+    """Seconds of matmuls. ``item``: bytes of a number."""
+    touched = item * batch * (rows * inner + inner * columns + rows * columns)
+    product = batch, rows, columns, inner
+    return kernel_time(device, 2 * prod(product), touched, dtype, product)
+
+
 class Clock(Machine):
     contention = launch = 0.0
 
-    def product(self, batch, rows, columns, inner, fp8=False):
-        touched = 2 * batch * (rows * inner + inner * columns + rows * columns)
-        product = batch, rows, columns, inner
-        return kernel_time(self.cluster.device, 2 * prod(product), touched, self.dtype, product)
+    def product(self, batch, rows, columns, inner, fp8=False, wide=False):
+        how = ("float32", 4) if wide else (self.dtype, 2)
+        return by_roofline(self.cluster.device, *how, batch, rows, columns, inner)
 
     def memory(self, nbytes):
         return nbytes / self.cluster.device.memory_bandwidth

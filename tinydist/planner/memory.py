@@ -1,6 +1,7 @@
 """Peak memory of a rank in a training step, by category.
 
-    states         of each parameter the weight, 2, its gradient in fp32, 4, and Adam's, 12; in shards as ZeRO has them
+    states         of each parameter the weight, 2, its gradient in fp32, 4, and Adam's, 12; in shards as ZeRO has them,
+                   those of experts among fewer ranks: plan.expert_shards
     activations    what blocks keep for backward, of all microbatches under way (activations.py)
     gradients      those of the own shard; and whole ones, until they are reduced (buckets.py)
     working        what is made and soon dropped: logits, a block's own backward, gathered parameters, a step's
@@ -13,16 +14,32 @@ Allocator and framework overhead are separate: the ledger does not contain them.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from ..plan import Plan
 from ..rules import validate, whole
 from .activations import ITEM, WIDE, in_flight, shapes_of
-from .buckets import DOWN, GATED, OUT, TIMES, UP, WholeGradients, block_of, buckets, table, whole_gradients
+from .buckets import (
+    DOWN,
+    GATED,
+    OF_EXPERT,
+    OUT,
+    UP,
+    WholeGradients,
+    block_of,
+    buckets,
+    later,
+    numbers_of,
+    table,
+    times_of,
+    whole_gradients,
+)
 from .checks import refuse
-from .model import Model, layers_of
+from .model import Model
 from .program_memory import MASTER, MOMENTS, Moment
 from .program_memory import moments as moments_of_program
 from .programs import MEGATRON_LM, Program
+from .shares import layers_of, on_ranks
 
 GRADIENT = 4
 NONE = WholeGradients(0, 0)
@@ -88,68 +105,92 @@ def peak(model, plan, rank, program):
     return MemoryEstimate(moment.name, states | terms)
 
 
+class Share(NamedTuple):
+    """Of the dense part of a rank's parameters, or of its experts: their numbers, and ranks that shard them; the
+    gradients that ZeRO shards, and the time of each gradient that comes."""
+
+    numbers: int
+    shards: int
+    sharded: bool
+    times: tuple
+
+    def gradients(self, before, time=None, after=0):
+        """Bytes: whole ones, and those of the own shard, of this backward or of one ``before``."""
+        whole = NONE if time is None else self.times[time][after]
+        if self.sharded:
+            return GRADIENT * (whole.numbers + (self.numbers if before else whole.freed) / self.shards)
+        return GRADIENT * (self.numbers if before else whole.numbers)
+
+
 def moments(model, program, plan, rank):
     """Bytes that are held always, by purpose; and the moments, each a Moment."""
+    model = on_ranks(model, plan.ep)
     if program.holds:
         return moments_of_program(model, program, plan, rank)
-    i, by_unit = ITEM[plan.precision], plan.zero == 3
+    i, by_unit, sharded = ITEM[plan.precision], plan.zero == 3, plan.zero > 1
     part = model, plan.tp, layers_of(plan, model)[rank], rank == 0, rank == plan.pp - 1, i, by_unit
-    numbers, stepping = of_step(*part)
+    shares = []
+    for experts, shards in ((False, plan.shards), (True, plan.expert_shards))[: 1 + bool(model.experts)]:
+        numbers = numbers_of(*part[:5], experts)
+        shares.append(Share(numbers, shards, sharded, whole_gradients(*part, experts, sharded)))
+    in_shards = sum(each.numbers / each.shards for each in shares)
     states = {
-        "parameters": i * numbers / (plan.shards if by_unit else 1),
-        "optimizer states": (MOMENTS + MASTER * (i < MASTER)) * numbers / plan.shards,
+        "parameters": i * (in_shards if by_unit else sum(each.numbers for each in shares)),
+        "optimizer states": (MOMENTS + MASTER * (i < MASTER)) * in_shards,
     }
-    own, found = GRADIENT / plan.shards, []
-    flying, M = in_flight(plan, rank), plan.microbatches
+    found, flying, M = [], in_flight(plan, rank), plan.microbatches
     for before in {min(1, M - 1), 0 if flying > M - 1 else 1}:  # backwards of other microbatches that are done
-        found += of_backward(program, plan, part, numbers, min(flying, M - before), before)
-    found.append(("step", 0, own * numbers if plan.zero > 1 else GRADIENT * numbers, own * stepping))
+        found += of_backward(program, plan, part, shares, min(flying, M - before), before)
+    kept = sum(GRADIENT * each.numbers / (each.shards if sharded else 1) for each in shares)
+    found.append(("step", 0, kept, GRADIENT * of_step(plan.shards, plan.expert_shards, *part)))
     return states, [Moment(*each) for each in found]
 
 
 @lru_cache(4096)
-def of_step(*part):
-    """Numbers of all buckets; and those of Adam: a denominator, what becomes of it, and the one before."""
-    sizes = [bucket.numbers for bucket in buckets(*part)]
-    return sum(sizes), max(2 * size + before for size, before in zip(sizes, [0, *sizes]))
+def of_step(shards, expert_shards, *part):
+    """Numbers of Adam, for a bucket: a denominator, what becomes of it, and the one before."""
+    sizes = [bucket.numbers / (expert_shards if bucket.experts else shards) for bucket in buckets(*part)]
+    return max(2 * size + before for size, before in zip(sizes, [0, *sizes]))
 
 
-def of_backward(program, plan, part, numbers, flying, before):
+def of_backward(program, plan, part, shares, flying, before):
     model, t, layers, first, last, i, by_unit = part
-    a = shapes_of(model, program, plan)
-    times, s = whole_gradients(*part, plan.zero > 1), plan.shards if plan.zero > 1 else 1
-    words, unit, both = table(model, t), block_of(model, t)[0], first and last and model.tied
+    a, of_dense = shapes_of(model, program, plan), shapes_of(model.dense, program, plan)
+    dense = model.dense_layers * first if model.experts else 0  # the first ones
+    words, unit, both = table(model, t), block_of(model, t), first and last and model.tied
+    times, experts = times_of(model), model.experts.own if model.experts else 1
 
-    def gradients(whole=NONE):
-        """WholeGradients ones, and those of the own shard, of this backward or of one before."""
-        if s > 1:
-            return GRADIENT * (whole.numbers + (numbers if before else whole.freed) / s)
-        return GRADIENT * (numbers if before else whole.numbers)
+    def gradients(*time):
+        return sum(each.gradients(before, *time) for each in shares)
 
     def gathered(*units):
         return i * (sum(units) + words * both) if by_unit else 0
 
-    kept = layers * a.block + (a.dropped if first else a.entered)
+    kept = (layers - dense) * a.block + dense * of_dense.block + (a.dropped if first else a.entered)
     live, waits = flying * kept + last * (flying - 1) * (a.end + a.logits), i * words * both
     if last:
         narrow, head = a.logits * i / WIDE * (i < WIDE), a.entering + i * words + gathered(words * (not both), unit)
         yield "loss", live + a.end, gradients(), 2 * a.logits + narrow
         yield "head", live + a.end, gradients(), (2 * narrow or a.logits) + head
-        yield "head", live + a.end, gradients(times[0][0]), head
+        yield "head", live + a.end, gradients(0), head
     beside = a.own * (1 + (plan.pp > 1 and before + 1 < plan.microbatches)) + waits  # its gradient; a message
-    matrix = i * model.inner // t * model.width
+    matrix = i * (model.experts or model).inner // t * model.width
     enter = words * (first and not both) + model.tokens * model.width * (first and model.positions == "learned")
-    for done in {*range(min(layers, 4)), layers - 1}:
-        begins = (done + 1) * TIMES
-        down, gated, up, core = (times[begins + each] for each in (DOWN, GATED, UP, OUT))
+    for done in {*range(min(layers - dense, 4)), layers - dense - 1}:
+        begins = (done + 1) * times
         there, more = live - done * a.block, beside + gathered(unit, unit if done < layers - 1 else enter)
-        yield "block", there, gradients(down[0]), more + matrix + a.down
-        yield "block", there, gradients(down[1]), more + a.gate
-        yield "block", there, gradients(gated[0]), more + matrix + a.gated
-        yield "block", there, gradients(up[0]), more + matrix + a.up
-        yield "block", there, gradients(core[1]), more + a.core
+        if model.experts:
+            yield "block", there, gradients(begins - 1, 1), more + a.combined
+        for number in {0, experts - 1}:
+            at, of_others = begins + OF_EXPERT * number, more + number * a.expert
+            yield "block", there, gradients(at + DOWN), of_others + matrix + a.down
+            of_others -= a.rows * (number == experts - 1)  # the gradient of what all have made
+            yield "block", there, gradients(at + DOWN, 1), of_others + a.gate
+            yield "block", there, gradients(at + GATED), of_others + matrix + a.gated
+            yield "block", there, gradients(at + UP), of_others + matrix + a.up
+        yield "block", there, gradients(begins + later(model) + OUT, 1), more + a.core
     if first:
-        positions, end = (times[(layers + 1) * TIMES + each] for each in (0, 1))
+        end = (layers + 1) * times
         there, more = live - kept + a.dropped, a.own + gathered(enter)
-        yield "end", there, gradients(positions[1]), more + (3 if both else 1) * i * words  # the head's, and the sum
-        yield "end", there, gradients(end[0]), more + i * words
+        yield "end", there, gradients(end, 1), more + (3 if both else 1) * i * words  # the head's, and the sum
+        yield "end", there, gradients(end + 1), more + i * words

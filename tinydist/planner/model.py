@@ -6,6 +6,7 @@ With width D, H heads of dim E, G KV heads, MLP width F, parameters of a block a
 
     attention     D (H + 2 G) E + H E D            biases (H + 2 G) E + D
     MLP           2 D F, gated 3 D F               biases F + D
+                  or as many for each expert, without biases, and E D of the router
     norms         D each, with a shift 2 D
 
 and forward FLOPs per token are 2 for each parameter of a matmul, and 4 T H E for attention scores and output: all T x T
@@ -13,19 +14,18 @@ are counted, as FlopCounterMode does and the papers do, though a causal kernel l
 computes twice as many. For a GPT: 72 B T L D^2 (1 + T/6D + V/12LD) a step (Korthikanti et al. 2022, appendix A).
 """
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from ..plan import evenly
 from ..rules import count, flag, one_of, part, validate, whole
 
 POSITIONS, NORMS = ("learned", "rotary", "alibi"), ("layer", "rms")
 
 
-@validate(total=count, active=count, inner=count, shared=whole, dense_layers=whole, balanced=flag)
+@validate(total=count, active=count, inner=count, shared=whole, dense_layers=whole, balanced=flag, ranks=count)
 @dataclass(frozen=True)
 class Experts:
-    """Of ``total`` gated MLPs of width ``inner`` each token uses ``active``, and all ``shared`` ones."""
+    """Of ``total`` MLPs of width ``inner`` each token uses ``active``, and all ``shared`` ones."""
 
     total: int
     active: int
@@ -33,6 +33,12 @@ class Experts:
     shared: int = 0
     dense_layers: int = 0  # the first ones have a plain MLP
     balanced: bool = False  # the router has a bias for each expert
+    ranks: int = 1  # that share them, by a plan (shares.py)
+
+    @property
+    def own(self):
+        """Of a rank."""
+        return self.total // self.ranks
 
 
 @validate(queries=count, keys=count, rotary=count, plain=count, values=count)
@@ -112,14 +118,27 @@ class Model:
 
     @property
     def small(self) -> int:
-        """Of a block: biases and norms."""
-        biases = (self.heads + 2 * self.kv_heads) * self.head_dim + self.width + self.inner + self.width
+        """Of a block: norms, and biases but the MLP's."""
+        biases = (self.heads + 2 * self.kv_heads) * self.head_dim + self.width
         latents = self.latent.queries + self.latent.keys if self.latent else 0
         return biases * self.biases + 2 * self.norm_size + latents
 
     @property
+    def mlp_biases(self) -> int:
+        return (self.inner + self.width) * self.biases
+
+    @property
     def dense_layer(self) -> int:
-        return self.attention_matrices + self.mlp_matrices() + self.small
+        return self.attention_matrices + self.small + self.mlp_matrices() + self.mlp_biases
+
+    @property
+    def dense_layers(self) -> int:
+        return self.experts.dense_layers if self.experts else self.layers
+
+    @cached_property
+    def dense(self) -> "Model":
+        """The same without experts: what its dense layers are."""
+        return replace(self, experts=None)
 
     def _layers(self, experts, shared=True):
         """Of all blocks, with so many experts in each that has some."""
@@ -129,7 +148,7 @@ class Model:
         router = mixture.total * (self.width + mixture.balanced)
         mlps = (experts + mixture.shared) * self.mlp_matrices(mixture.inner) + router
         mixed = self.attention_matrices + self.small + mlps
-        return mixture.dense_layers * self.dense_layer + (self.layers - mixture.dense_layers) * mixed
+        return self.dense_layers * self.dense_layer + (self.layers - self.dense_layers) * mixed
 
     @property
     def ends(self) -> int:
@@ -159,9 +178,11 @@ class Model:
     @cached_property
     def layer_flops(self) -> float:
         """Per token, forward: matmuls of a block, and its attention; the mean of all blocks."""
+        dense = self.dense_layers / self.layers
         products = self._layers(self.experts and self.experts.active) / self.layers - self.small
+        products -= dense * self.mlp_biases
         if self.experts and self.experts.balanced:
-            products -= self.experts.total * (1 - self.experts.dense_layers / self.layers)
+            products -= self.experts.total * (1 - dense)
         return 2 * products + self.attention_flops
 
     @property
@@ -175,22 +196,3 @@ class Model:
         again = {"none": 0, "selective": self.attention_flops, "per_op": per_op, "full": self.layer_flops}[recompute]
         a_token = self.layers * (3 * self.layer_flops + again) + 3 * self.head_flops
         return sequences * self.tokens * a_token
-
-
-# By a plan.
-
-
-def tokens_of(plan, model):
-    """Of a microbatch, on a rank of a context group."""
-    return plan.microbatch * model.tokens // plan.cp
-
-
-def layers_of(plan, model):
-    """Of each pipeline rank: all its stages."""
-    return dealt_out(model.layers, plan.pp, plan.chunks)
-
-
-@lru_cache(4096)
-def dealt_out(layers, pp, chunks):
-    stages = evenly(layers, pp * chunks)
-    return tuple(sum(stages[rank::pp]) for rank in range(pp))

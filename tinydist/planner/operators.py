@@ -7,6 +7,8 @@ MemoryOp(bytes)                          a memory-bound operator, of one kernel 
 CollectiveOp(what, bytes)                a blocking collective of the tensor-parallel group
 OverlapOp(sent, product)                 a collective that can overlap with a matmul
 ContextOp(what, bytes, ranks, stride)    a blocking collective of the context-parallel group
+ExpertOp(what, bytes, ranks, stride)     the same of the expert-parallel group
+Beside(sent, operators)                  a collective of that group, and what runs while it is under way
 Ring(own, other, bytes, sums, ...)       blocks of that group, one after another, while the next one is under way
 """
 
@@ -19,6 +21,7 @@ class Matmul(NamedTuple):
     columns: int
     inner: int
     fp8: bool = False
+    wide: bool = False  # in fp32
 
     @property
     def flops(self):
@@ -30,7 +33,7 @@ class Flash(NamedTuple):
 
     batch: int
     tokens: int
-    head_dim: int
+    head_dim: float
     products: int
     kernel: str | None = None
 
@@ -76,6 +79,15 @@ class ContextOp(NamedTuple):
     stride: int  # ranks from one to the next
 
 
+class ExpertOp(ContextOp):
+    pass
+
+
+class Beside(NamedTuple):
+    sent: ExpertOp
+    operators: list
+
+
 class Ring(NamedTuple):
     """Operators of the own block, and of each other one; bytes of a block, and of the sums that follow it."""
 
@@ -96,5 +108,8 @@ class Ring(NamedTuple):
 def launched(operator, ranks):
     """Kernels that the CPU launches for it, in a tensor-parallel group of so many ranks: one rank sends nothing."""
     sent = int(ranks > 1)
+    of_experts = getattr(operator, "sent", operator)
+    shared = int(isinstance(of_experts, ExpertOp) and of_experts.ranks > 1)
     kernels = {MemoryOp: getattr(operator, "kernels", 1), CollectiveOp: sent, OverlapOp: 1 + sent}
+    kernels |= {ExpertOp: shared, Beside: shared}
     return kernels.get(type(operator), 1)

@@ -7,9 +7,12 @@ and the sum with the residual. Otherwise each operator of tinydist.model is one,
 from ..hardware.attention_kernels import fused_softmax_available
 from ..hardware.kernels import NORM
 from .context import ContextAttention
+from .experts import ExpertOperators
+from .latent import LatentOperators
 from .operators import CollectiveOp, Flash, Matmul, MemoryOp, OverlapOp
+from .products import NUMBER, Products
 
-NUMBER, MASK = 2, 1  # bytes: of an activation, of a dropout's mask
+MASK = 1  # byte of a dropout's mask
 
 # Kernels that eager programs launch for what is one in fused or compiled ones, and the bytes that they read and write
 # for each number, forward and backward: counted of torch 2.13's operators, in bfloat16 (nn.RMSNorm, which computes in
@@ -30,7 +33,7 @@ def pointwise(nbytes, kernels, each):
     return [MemoryOp(nbytes / NUMBER * each / kernels)] * kernels
 
 
-class Operators:
+class Operators(Products):
     """Of ``model`` in ``program``, on each of the t ranks of a tensor group, and cp of a context group, for b sequences
     in a microbatch."""
 
@@ -55,9 +58,13 @@ class Operators:
         return [*self.attention_forward(), *self.mlp_forward()]
 
     def attention_forward(self):
+        if self.model.latent:
+            return LatentOperators(self).forward()
         return [*self.enter(self.qkv), *self.core(), *self.leave(self.out)]
 
     def mlp_forward(self):
+        if self.model.experts:
+            return [*self.norm(), *ExpertOperators(self).forward(), *self.residual(False)]
         return [*self.enter(self.up), *self.activation(), *self.leave(self.down)]
 
     def enter(self, matrix, linear=True):
@@ -68,10 +75,12 @@ class Operators:
             return pointwise(self.own, *RMS_NORM)
         return [MemoryOp(2 * self.own, NORM["forward"])]
 
-    def activation(self):
+    def activation(self, inside=None, parts=1):
+        """Between the matrices of an MLP, or of so many, which have so many bytes there."""
+        each = (self.inside if inside is None else inside) / parts
         if self.model.gated and not self.fused:
-            return pointwise(self.inside, *GATE)
-        return [MemoryOp((2 + self.model.gated) * self.inside)]
+            return pointwise(each, *GATE) * parts
+        return [MemoryOp((2 + self.model.gated) * each)] * parts
 
     def gathered(self):
         """All tokens."""
@@ -88,11 +97,15 @@ class Operators:
     def summed(self):
         return "reduce-scatter" if self.sequence_parallel else "all-reduce"
 
-    def residual(self):
+    def residual(self, biased=True):
         x, mask = self.own, self.own / NUMBER * MASK
         if self.fused:
             return [MemoryOp(3 * x + mask * self.drops)]
-        return [MemoryOp(2 * x)] * self.model.biases + [MemoryOp(2 * x + mask)] * self.drops + [MemoryOp(3 * x)]
+        return (
+            [MemoryOp(2 * x)] * (self.model.biases and biased)
+            + [MemoryOp(2 * x + mask)] * self.drops
+            + [MemoryOp(3 * x)]
+        )
 
     @property
     def drops(self):
@@ -101,6 +114,8 @@ class Operators:
     def core(self):
         """Attention itself: from queries, keys and values to what the heads give."""
         T, E, rotated = self.model.tokens, self.model.head_dim, self.rotation()
+        if self.model.latent:
+            return LatentOperators(self).core()
         if self.cp > 1:
             return [*rotated, *ContextAttention(self).forward()]
         if self.program.flash:
@@ -127,14 +142,24 @@ class Operators:
         return [MemoryOp(2 * qkv)] if self.fused else pointwise(qkv, *kernels)
 
     def backward(self):
-        mlp = [*self.leave_backward(self.down), *self.activation_backward(), *self.enter_backward(self.up)]
-        core = self.core_backward()
-        return [*mlp, *self.leave_backward(self.out), *core, *self.enter_backward(self.qkv)]
+        return [*self.mlp_backward(), *self.attention_backward()]
 
-    def activation_backward(self):
+    def attention_backward(self):
+        if self.model.latent:
+            return LatentOperators(self).backward()
+        return [*self.leave_backward(self.out), *self.core_backward(), *self.enter_backward(self.qkv)]
+
+    def mlp_backward(self):
+        if self.model.experts:
+            dropout = [MemoryOp(2 * self.own + self.own / NUMBER * MASK)] * self.drops
+            return [*dropout, *ExpertOperators(self).backward(), *self.norm_backward(), MemoryOp(3 * self.own)]
+        return [*self.leave_backward(self.down), *self.activation_backward(), *self.enter_backward(self.up)]
+
+    def activation_backward(self, inside=None, parts=1):
+        each = (self.inside if inside is None else inside) / parts
         if self.model.gated and not self.fused:
-            return pointwise(self.inside, *GATE_BACKWARD)
-        return [MemoryOp((3 + 2 * self.model.gated) * self.inside)]
+            return pointwise(each, *GATE_BACKWARD) * parts
+        return [MemoryOp((3 + 2 * self.model.gated) * each)] * parts
 
     def leave_backward(self, matrix):
         x, mask = self.own, self.own / NUMBER * MASK
@@ -191,7 +216,8 @@ class Operators:
         if whole or recompute in ("none", "per_op") or (self.drops and recompute == "full"):
             return again
         if recompute == "full":
-            return again[: -len(self.leave(self.down))]
+            end = ExpertOperators(self).added() + self.residual(False) if self.model.experts else self.leave(self.down)
+            return again[: -len(end)]
         return again if self.program.flash else again[:-2]
 
     def by_operator(self):
@@ -206,32 +232,3 @@ class Operators:
     def apart(self, matrix):
         """A gate's matrix, and the one whose output it scales: two matmuls, where they are not fused."""
         return [(matrix[0] // 2, matrix[1])] * 2 if self.model.gated else [matrix]
-
-    # Products.
-
-    def product(self, matrix, linear=True):
-        columns, inner = matrix
-        return [
-            *self.cast(columns * inner + self.tokens * inner, linear),
-            self.matmul(self.tokens, columns, inner, linear),
-        ]
-
-    def of_input(self, matrix, linear=True):
-        columns, inner = matrix
-        return self.matmul(self.tokens, inner, columns, linear)
-
-    def of_weight(self, matrix, linear=True):
-        columns, inner = matrix
-        return self.matmul(columns, inner, self.tokens, linear)
-
-    def matmul(self, rows, columns, inner, linear):
-        return Matmul(1, rows, columns, inner, self.program.fp8 and linear)
-
-    def cast(self, numbers, linear=True):
-        """To fp8: the largest is found, then each is scaled."""
-        return [MemoryOp(2 * numbers), MemoryOp(3 * numbers)] * (self.program.fp8 and linear)
-
-    def cast_backward(self, matrix, linear=True):
-        """Once more the input and the matrix; and the gradient of the output."""
-        columns, inner = matrix
-        return self.cast(columns * inner + self.tokens * (inner + columns), linear)

@@ -13,7 +13,10 @@ KORTHIKANTI = "Korthikanti et al. 2022, arXiv 2205.05198, table 3 (read)"
 LLAMA = "Touvron et al. 2023, arXiv 2302.13971, table 2; width of the MLP as in its checkpoints (recalled)"
 LLAMA_2 = "Touvron et al. 2023, arXiv 2307.09288, appendix; meta-llama/Llama-2 config.json (recalled)"
 LLAMA_3 = "Llama Team 2024, arXiv 2407.21783, table 3; sizes as in torchtitan@b5bcd76c models/llama3 (read)"
-MIXTRAL = "Jiang et al. 2024, arXiv 2401.04088, table 1 (recalled)"
+MIXTRAL = (
+    "Jiang et al. 2024, arXiv 2401.04088, table 1 (recalled); sizes as in NVIDIA/Megatron-LM@022bcb5a "
+    "megatron/core/transformer/moe/README.md (read)"
+)
 DEEPSEEK = "deepseek-ai/DeepSeek-V3@9b4e9788 inference/configs/config_671B.json (read); without the MTP module"
 BLOOM = "BigScience 2022, bigscience@9e64edec train/tr11-176B-ml (read)"
 

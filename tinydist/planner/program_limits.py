@@ -11,6 +11,7 @@ ZeRO            what holds whole gradients through a pipeline is at most ZeRO 1 
 # tensor_parallel/layers.py saves the tokens of its rank, and gathers all again in backward;
 # transformer/transformer_config.py knows the granularities "full" and "selective". Megatron-FSDP is documented with
 # tensor, context and expert parallelism, and not with a pipeline (docs/user-guide/features/megatron_fsdp.md).
+# transformer/moe/moe_layer.py: experts with tensor parallelism need sequence parallelism.
 MEGATRON_LM = "NVIDIA/Megatron-LM@d98e8a64"
 # In deepspeed/runtime, pipe/engine.py: "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism";
 # pipe/schedule.py has 1F1B alone; pipe/module.py recomputes whole layers, elsewhere the model's code does;
@@ -44,6 +45,8 @@ def megatron_lm(plan, model):
         yield f"layers ({model.layers}), with embedding and head ({model.layers + 2}), must be divisible by {stages}"
     if plan.chunks > 1 and plan.microbatches % plan.pp:
         yield f"interleaved 1F1B: microbatches ({plan.microbatches}) must be divisible by pp ({plan.pp})"
+    if model.experts and plan.tp > 1 and not plan.sequence_parallel:
+        yield f"experts with tp ({plan.tp}) > 1 need sequence_parallel (--sequence-parallel)"
     if plan.overlap_param_gather and not plan.overlap_comm:
         yield "overlap_param_gather (--overlap-param-gather) needs overlap_comm (--overlap-grad-reduce)"
 

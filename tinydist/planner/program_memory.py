@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .activations import ITEM, in_flight, shapes_of
 from .buckets import block_of, numbers_of, table
-from .model import layers_of, tokens_of
+from .shares import layers_of, tokens_of
 from .uses import blocks_that_stay
 
 MOMENTS, MASTER = 8, 4
@@ -38,26 +38,28 @@ def moments(model, program, plan, rank):
     holds, i, by_unit = program.holds, ITEM[plan.precision], plan.zero == 3
     first, last = rank == 0, rank == plan.pp - 1
     part = layers_of(plan, model)[rank], first, last
-    numbers = numbers_of(model, plan.tp, *part)
-    shard, narrow = plan.shards, i < MASTER
-    weights = 0 if by_unit and holds.masters and narrow else i * numbers / (shard if by_unit else 1)
-    states = {"parameters": weights, "optimizer states": (MOMENTS + MASTER * narrow) * numbers / shard}
+    dense, experts = (numbers_of(model, plan.tp, *part, of_experts) for of_experts in (False, True))
+    numbers, narrow = dense + experts, i < MASTER
+    in_shards = dense / plan.shards + experts / plan.expert_shards
+    weights = 0 if by_unit and holds.masters and narrow else i * (in_shards if by_unit else numbers)
+    states = {"parameters": weights, "optimizer states": (MOMENTS + MASTER * narrow) * in_shards}
     gradient = holds.gradient(plan.precision)
-    gradients = gradient * numbers / (shard if plan.zero > 1 else 1)
+    gradients = gradient * (in_shards if plan.zero > 1 else numbers)
     always = always_there(model, program, plan, numbers, *part)
     found = [
         Moment(moment, live, gradients, always + more)
         for moment, live, more in of_backward(model, program, plan, rank, *part)
     ]
-    in_fp32 = MASTER * (gradient < MASTER) * numbers / shard
+    in_fp32 = MASTER * (gradient < MASTER) * in_shards
     return states, [*found, Moment("step", 0, gradients, always + in_fp32)]
 
 
 def always_there(model, program, plan, numbers, layers, first, last):
     """Buffers, places for gradients in flight, and what ZeRO 3 gathers outside of blocks."""
     holds, i = program.holds, ITEM[plan.precision]
-    words, unit = table(model, plan.tp), block_of(model, plan.tp)[0]
-    places = holds.in_flight * (unit + words * last) * holds.stays
+    words, unit = table(model, plan.tp), block_of(model, plan.tp)
+    one = unit - block_of(model, plan.tp, True) * (1 - 1 / model.experts.own) if model.experts else unit  # of a shape
+    places = holds.in_flight * (one + words * last) * holds.stays
     gathered = i * (numbers - layers * unit) * (plan.zero == 3)
     input_of_head = i * tokens_of(plan, model) * model.width * bool(plan.sequence_parallel) * last
     filled = holds.bucket * ((plan.zero > 0) + (plan.zero in (1, 2) and plan.overlap_comm))
@@ -68,12 +70,18 @@ def of_backward(model, program, plan, rank, layers, first, last):
     """Moment, bytes of activations, and of what works."""
     holds, i, t = program.holds, ITEM[plan.precision], plan.tp
     a = shapes_of(model, program, plan)
-    words, unit = table(model, t), block_of(model, t)[0]
+    words, unit = table(model, t), block_of(model, t)
     tokens = tokens_of(plan, model)
     logits = tokens * -(-model.vocabulary // t)
     made = holds.in_flight * (not holds.stays)
     waits = i * words * (holds.masters and first and last and model.tied)  # the head's, until the embedding's comes
-    kept = layers * a.block + a.dropped * first + a.own * (holds.outputs and not last)
+    dense = model.dense_layers * first if model.experts else 0
+    kept = (
+        (layers - dense) * a.block
+        + dense * shapes_of(model.dense, program, plan).block
+        + a.dropped * first
+        + a.own * (holds.outputs and not last)
+    )
     flying = in_flight(plan, rank)
     live = flying * kept + last * (flying - 1) * (a.end + i * logits)
     reused = plan.zero == 3 and program.reuse
@@ -85,7 +93,7 @@ def of_backward(model, program, plan, rank, layers, first, last):
         yield "head", live + a.end, there + i * logits + x + max(made * words, waits)
     gathered = i * unit * max(stay, min(2, layers)) * (plan.zero == 3)  # the next one, too
     beside = a.own * (1 + (plan.pp > 1)) + waits + gathered + made * unit  # gradients between blocks; a message
-    for working in (a.down, a.gate, a.gated, a.up, a.core):
+    for working in (a.combined, a.down, a.gate, a.gated, a.up, a.core):
         yield "block", live, beside + working
     if first:
         yield "end", live - kept, a.own + waits + max(i, made) * words

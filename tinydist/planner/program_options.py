@@ -37,6 +37,8 @@ def megatron_lm(program, plan, model):
     words += ["--sequence-parallel"] * bool(plan.sequence_parallel)
     if plan.cp > 1:
         words += [f"--context-parallel-size {plan.cp} --cp-comm-type {CP_COMM_TYPE[plan.context]}"]
+    if model.experts:
+        words += [f"--expert-model-parallel-size {plan.ep} --moe-token-dispatcher-type alltoall --moe-grouped-gemm"]
     words += GRANULARITY[plan.recompute]
     words += ["--use-distributed-optimizer"] * (plan.zero > 0)
     if plan.zero > 1:
@@ -117,4 +119,7 @@ def torchtitan(program, plan, model):
 def tinydist(program, plan, model):
     """Of ``python -m tinydist train``: a GPT, whatever the model is."""
     sizes = f"layers={model.layers},dim={model.width},heads={model.heads},context={model.tokens}"
-    return " ".join(f"{name} {value}".strip() for name, value in ({"--model": sizes} | options_of(plan)).items())
+    words = {"--model": sizes} | options_of(plan)
+    if model.experts:
+        words |= {"--num-experts": model.experts.total, "--moe-router-topk": model.experts.active}
+    return " ".join(f"{name} {value}".strip() for name, value in words.items())

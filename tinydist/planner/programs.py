@@ -7,7 +7,8 @@
     torchtitan    torch's, or compiled      0, 2, 3, 0 and 1      save                   per_op, full      gather
     tinydist      torch's                   0 to 3                save, regather         selective, full   all three
 
-What else a program cannot run is in program_limits.py, its flags in program_options.py, both with their sources.
+Experts are known of Megatron-LM and tinydist; others have them, too, and the planner has not their kernels. What else a
+program cannot run is in program_limits.py, its flags in program_options.py, both with their sources.
 ``replace(MEGATRON_LM, flash=False)`` is the same program with attention that writes its weights down.
 """
 
@@ -46,6 +47,7 @@ def few(choices, default=()):
     sums=one_of(SUMS),
     narrow_sums=flag,
     reuse=amount,
+    experts=flag,
     source=str,
 )
 @validate(zero=each_of(within(0, 3)), zero_in_pipeline=each_of(within(0, 3)), schedules=each_of(one_of(SCHEDULES)))
@@ -69,6 +71,7 @@ class Program:
     sums: str = "reduce-scatter"  # the collective by which ZeRO 1 and 2 sum up gradients over shards; 3 scatters
     narrow_sums: bool = False  # gradients of bf16 are sent in bf16
     reuse: float | None = None  # ZeRO 3 gathers by use (uses.py); what is used within so many numbers stays
+    experts: bool = False  # are its MoE layers known here? (experts.py)
     zero: tuple[int, ...] = few(STAGES)
     zero_in_pipeline: tuple[int, ...] = few(STAGES)
     schedules: tuple[str, ...] = few((*SCHEDULES,))
@@ -105,6 +108,8 @@ class Program:
             yield self.unable("recompute", plan.recompute, self.recompute)
         if plan.cp > 1 and plan.context not in self.context:
             yield self.unable("context", plan.context, self.context or ["cp = 1"])
+        if model.experts and not self.experts:
+            yield f"{self}: how it runs experts is not known to the planner: choose Megatron-LM or tinydist"
         for each in FEATURES:
             if getattr(self, each) and each not in self.features:
                 yield f"{self} has no {each}=True: its matmuls and kernels are what they are"
@@ -119,7 +124,7 @@ MEGATRON_LM = Program(
     "Megatron-LM", fused=True, loss="vocab_parallel", zero_in_pipeline=(0, 1), schedules=("1f1b", "interleaved"),
     sequence_parallel=("regather",), recompute=("none", "selective", "full"), features=("fp8",),
     limits=program_limits.megatron_lm, flags=program_options.megatron_lm, source=program_limits.MEGATRON_LM,
-    holds=MEGATRON,
+    holds=MEGATRON, experts=True,
 )  # fmt: skip
 DEEPSPEED = Program(
     "DeepSpeed", zero_in_pipeline=(0, 1), schedules=("1f1b",), sequence_parallel=(), recompute=("none", "full"),
@@ -141,7 +146,7 @@ TORCHTITAN = Program(
 )  # fmt: skip
 TINYDIST = Program(
     "tinydist", loss="looked_up", recompute=("none", "selective", "full"), features=(), limits=program_limits.tinydist,
-    flags=program_options.tinydist, source="this library: training/parallelize.py",
+    flags=program_options.tinydist, source="this library: training/parallelize.py", experts=True,
 )  # fmt: skip
 PROGRAMS = {each.name: each for each in (MEGATRON_LM, DEEPSPEED, FSDP, TORCHTITAN, TINYDIST)}
 

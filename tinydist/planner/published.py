@@ -12,6 +12,7 @@ from .holds import BLOOM as HOLDS_OF_BLOOM
 from .model import Model
 from .presets import find_model
 from .programs import DEEPSPEED, FSDP, MEGATRON_LM, Program
+from .search import evaluate
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class PublishedStep:
     program: Program
     seconds: float
     source: str
+
+    def candidate(self):
+        """The planner's own."""
+        return evaluate(self.model, self.plan, self.cluster, self.program)
 
 
 # Attention wrote its weights down.

@@ -5,6 +5,7 @@ found.best, found.front          the fastest plan that fits; the Pareto front of
 explain(found.best)              where each second and each byte goes
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -138,16 +139,21 @@ def choices(program, pp, cp):
     }
 
 
+def shared_by(model, ranks):
+    """How many data ranks may share the experts."""
+    return divisors(math.gcd(model.experts.total, ranks), ranks) if model.experts else [1]
+
+
 def plans(model, cluster, program, devices, batch, fixed):
     """Each combination; None where it makes no sense, or why in words."""
     sizes = [size for size in divisors(devices, cluster.devices_per_node) if model.heads % size == 0]
-    given = {name: (fixed.pop(name),) for name in ("tp", "pp", "cp", *choices(program, 1, 1)) if name in fixed}
+    given = {name: (fixed.pop(name),) for name in ("tp", "pp", "cp", "ep", *choices(program, 1, 1)) if name in fixed}
     cuts = given.pop("cp", divisors(devices, max(1, model.tokens // LEAST_TOKENS) if program.context else 1))
     for tp, pp, cp in product(given.pop("tp", sizes), given.pop("pp", divisors(devices, model.layers)), cuts):
         dp, rest = divmod(devices, tp * pp * cp)
         if rest:
             continue
-        ways = choices(program, pp, cp) | given
+        ways = choices(program, pp, cp) | {"ep": shared_by(model, dp * cp)} | given
         for chosen in product(*ways.values()):
             yield plan_of(batch, dict(zip(ways, chosen)) | {"tp": tp, "pp": pp, "dp": dp, "cp": cp} | fixed)
 

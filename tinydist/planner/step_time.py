@@ -17,14 +17,15 @@ from ..plan import Plan
 from ..rules import validate
 from . import efficiency
 from .activations import ITEM
-from .buckets import block_of, table
+from .buckets import table
 from .checks import refuse
 from .machine import Group, Machine, Measured
 from .microbatch import times
-from .model import Model, layers_of, tokens_of
+from .model import Model
 from .overlap import ExposedCommunication, gradient_bytes
 from .passes import NUMBER
 from .programs import MEGATRON_LM, Program
+from .shares import layers_of, on_ranks, shares_of, tokens_of
 
 
 @dataclass(frozen=True)
@@ -61,32 +62,38 @@ def machine_of(operation, cluster, machine):
 
 def timed_step(model, plan, cluster, program, machine):
     """Of a plan that was checked."""
-    how = plan.sequence_parallel, plan.recompute, plan.overlap_comm, plan.cp, plan.context
-    found = times(model, program, machine, plan.tp, plan.microbatch, *how)
-    layers, numbers, M = layers_of(plan, model), parameters(model, plan), plan.microbatches
-    added = machine.memory(bytes_of_microbatch(program, plan))
+    model = on_ranks(model, plan.ep)
+    how = program, machine, plan.tp, plan.microbatch, plan.sequence_parallel, plan.recompute, plan.overlap_comm
+    found = times(model, *how, plan.cp, plan.context)
+    layers, shares, M = layers_of(plan, model), shares_of(model, plan), plan.microbatches
+    added = [machine.memory(sum(each)) for each in zip(*[bytes_of_microbatch(program, plan, *of) for of in shares])]
     waiting = 2 * plan.chunks * message(model, plan, machine)
     often, once = exposed(model, program, plan, machine, found)
-    block, first, last = sum(found.block), sum(found.first), sum(found.last)
-    each = [block * count + added * number + waiting for count, number in zip(layers, numbers)]
+    first = found.first
+    if model.experts and model.dense_layers:  # which the first rank has in place of others
+        dense = times(model.dense, *how, plan.cp, plan.context).block
+        first = [end + model.dense_layers * (a - b) for end, a, b in zip(first, dense, found.block)]
+    block, last = sum(found.block), sum(found.last)
+    each = [block * count + of_gradients + waiting for count, of_gradients in zip(layers, added)]
     each = list(map(sum, zip(each, often)))
-    each[0] += first
+    each[0] += sum(first)
     each[-1] += last
     slowest = max(range(plan.pp), key=each.__getitem__)
-    ends = [end for end, at in ((found.first, 0), (found.last, plan.pp - 1)) if at == slowest]
+    ends = [end for end, at in ((first, 0), (found.last, plan.pp - 1)) if at == slowest]
     work = [sum(kind) for kind in zip([layers[slowest] * kind for kind in found.block], *ends)]
     terms = {
         "products": M * work[0],
         "memory": M * work[1],
         "tensor group": M * work[2],
         "context group": M * work[3],
-        "waiting for the CPU": M * work[4],
-        "gradients added": M * added * numbers[slowest],
+        "expert group": M * work[4],
+        "waiting for the CPU": M * work[5],
+        "gradients added": M * added[slowest],
         "pipeline messages": M * waiting,
         "bubble": pipeline(each, plan) - M * each[slowest],
         "data parallelism": M * often[slowest] + once + renewed(model, program, plan, machine, found),
         "tied embedding": tied(model, program, plan, machine),
-        "optimizer": machine.memory(max(numbers) * bytes_of_step(program, plan)),
+        "optimizer": machine.memory(max(map(sum, zip(*[bytes_of_step(program, plan, *of) for of in shares])))),
     }
     return StepTime(terms, model.flops(plan.batch), plan.ranks * cluster.device.peak_of(machine.dtype))
 
@@ -109,22 +116,25 @@ def parts_of(plan, model):
     return [(count, rank == 0, rank == plan.pp - 1) for rank, count in enumerate(layers_of(plan, model))]
 
 
-def bytes_of_microbatch(program, plan):
-    """For each parameter of a rank: its gradient is added to those before; and in ZeRO 2 and 3 reduced."""
+def bytes_of_microbatch(program, plan, numbers, shards):
+    """Of parameters of each pipeline rank: gradients are added to those before; and in ZeRO 2 and 3 reduced."""
     if program.fused:
-        return efficiency.ACCUMULATED[plan.precision]
-    added = efficiency.TORCH_ACCUMULATED[plan.precision]
-    if plan.zero < 2:
-        return added
-    own = efficiency.TORCH_KEPT + efficiency.TORCH_ADDED * (1 - 1 / plan.microbatches)
-    return added + efficiency.TORCH_WHOLE + own / plan.shards
+        each = efficiency.ACCUMULATED[plan.precision]
+    else:
+        each = efficiency.TORCH_ACCUMULATED[plan.precision]
+        if plan.zero > 1:
+            own = efficiency.TORCH_KEPT + efficiency.TORCH_ADDED * (1 - 1 / plan.microbatches)
+            each += efficiency.TORCH_WHOLE + own / shards
+    return [each * number for number in numbers]
 
 
-def bytes_of_step(program, plan):
+def bytes_of_step(program, plan, numbers, shards):
     """The same, in a step."""
     if program.fused:
-        return efficiency.STEP[plan.precision] / plan.shards
-    return efficiency.TORCH_WHOLE * (plan.zero < 2) + efficiency.TORCH_OWN[plan.precision] / plan.shards
+        each = efficiency.STEP[plan.precision] / shards
+    else:
+        each = efficiency.TORCH_WHOLE * (plan.zero < 2) + efficiency.TORCH_OWN[plan.precision] / shards
+    return [each * number for number in numbers]
 
 
 def pipeline(each, plan):
@@ -146,17 +156,6 @@ def message(model, plan, machine):
     return machine.message(x / plan.tp, across) + gathered
 
 
-def parameters(model, plan):
-    """On each rank of a pipeline."""
-    layer, table = block_of(model, plan.tp)[0], model.vocabulary * model.width / plan.tp
-    ranks = [count * layer for count in layers_of(plan, model)]
-    ranks[0] += table + model.tokens * model.width * (model.positions == "learned")
-    if plan.pp > 1 or not model.tied:
-        ranks[-1] += table
-    ranks[-1] += model.norm_size
-    return ranks
-
-
 def renewed(model, program, plan, machine, found):
     """ZeRO 1 and 2: parameters are gathered after the optimizer's step, or in the next forward."""
     if plan.zero not in (1, 2):
@@ -164,8 +163,11 @@ def renewed(model, program, plan, machine, found):
     if plan.overlap_param_gather:
         parts = {*parts_of(plan, model)}
         return max(ExposedCommunication(model, program, plan, machine, part, found).renewed() for part in parts)
-    group = Group.along(plan.shards, plan.tp, machine.cluster)
-    return machine.collective("all-gather", max(parameters(model, plan)) * ITEM[plan.precision], group)
+    seconds = 0.0
+    for (numbers, shards), stride in zip(shares_of(model, plan), (plan.tp, plan.tp * plan.ep)):
+        group = Group.along(shards, stride, machine.cluster)
+        seconds += machine.collective("all-gather", max(numbers) * ITEM[plan.precision], group)
+    return seconds
 
 
 def tied(model, program, plan, machine):

@@ -14,11 +14,11 @@ from .buckets import block_of, norm_sizes, table
 
 
 def units(model, t, layers, first, last):
-    """Numbers that ZeRO 3 gathers: for all of a pass; and for head, blocks, embedding."""
+    """Numbers that ZeRO 3 gathers, but experts: for all of a pass; and for head, blocks, embedding."""
     words, both = table(model, t), first and last and model.tied
     head = (sum(norm_sizes(model)) + words * (not both)) * last
     begin = (words * (not both) + model.tokens * model.width * (model.positions == "learned")) * first
-    return words * both, [head, *[block_of(model, t)[0]] * layers, begin]
+    return words * both, [head, *[block_of(model, t, False)] * layers, begin]
 
 
 @lru_cache(4096)
