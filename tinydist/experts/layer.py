@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ..rules import flag, function, one_of, positive, validate
+from ..torch_internals import graph_task
 from .all_to_all import part_of_experts, place
 from .capacity import ORDERS, capacity, limited
 from .dispatch import dispatched
@@ -67,7 +68,9 @@ class MoE(nn.Module):
     def phases(self, x):
         """The forward as a generator that yields each transfer when it is under way (interleave.py)."""
         rows = x.flatten(0, -2)  # [N, D]
-        routing = self.routing = self.route(rows)
+        routing = self.route(rows)
+        # What backward recomputes has a graph that nobody goes through: kept, it would keep the activations, too
+        self.routing = routing if graph_task() < 0 else routing.detached()
         moving = self.moved(rows, routing)
         dispatch = next(moving)
         shared = None if self.shared is None else self.shared(x)

@@ -54,6 +54,11 @@ class Routing:
         tokens, experts, weights = self.tokens[left], self.experts[left], self.weights[left]
         return replace(self, tokens=tokens, experts=experts, weights=weights, known=None)
 
+    def detached(self):
+        """The same without a graph."""
+        differentiable = {"weights": self.weights, "scores": self.scores, "logits": self.logits}
+        return replace(self, **{name: each.detach() for name, each in differentiable.items() if each is not None})
+
     def counts(self):
         """By expert: how many assignments are left. A list: it says how large messages are."""
         if self.known is not None:

@@ -111,12 +111,12 @@ class LoadBalance:
         group = dist.new_group(data_ranks(engine.mesh).tolist(), use_local_synchronization=True)
         if self.balance or self.z:
             for layer in layers_of(stages):
-                layer.register_forward_hook(partial(self._add, engine, group))
+                layer.router.register_forward_hook(partial(self._add, engine, group))
         if self.bias_rate and any(has_bias(layer.router) for layer in layers_of(stages)):
             engine.after_step.append(partial(update_biases, stages, self.bias_rate, group))
 
-    def _add(self, engine, group, layer, inputs, out):
+    def _add(self, engine, group, router, inputs, routing):
         """The layer's own losses, in the scale in which that of the model comes back."""
         if torch.is_grad_enabled():
-            loss = loss_of(layer.routing, self.balance, self.z, group)
-            return WithLoss.apply(out, loss * engine.scale / engine.plan.microbatches)
+            loss = loss_of(routing, self.balance, self.z, group) * engine.scale / engine.plan.microbatches
+            return replace(routing, weights=WithLoss.apply(routing.weights, loss))

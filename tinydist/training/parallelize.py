@@ -17,6 +17,7 @@ gradients in 16 bits, 2 psi/(pp tp) more in fp32.
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from ..collectives.agreement import broadcast_all, check_same_parameters, numbers_of_root
 from ..context_parallel import shard_attention
@@ -74,7 +75,6 @@ def parallelize(
         of_experts, sharing = groups_of_experts(plan, mesh)
         shard_experts(model, sharing)
     shard(model, tp, sequence_parallel=plan.sequence_parallel, table=table)
-    experts = set(split(model)[1].parameters())
     if plan.cp > 1:
         shard_attention(model, mesh.get_group("cp"), plan.context)
     recomputed(model, plan.recompute)
@@ -83,6 +83,7 @@ def parallelize(
     tied = untied(stages)
     names |= {copy: names[original] for _, original, _, copy in tied}
     mine = {number: stages[number] for number in schedule_of(plan).stages_of(mesh.get_local_rank("pp"))}
+    experts = set(split(nn.ModuleList(mine.values()))[1].parameters())  # of this rank's stages: the others are let go
 
     def ranks_of(parameter):
         """(Those among whom its states are sharded, those that have the same shards.)"""
