@@ -35,8 +35,8 @@ def flops_per_token(model, context=None):
 
 @validate(config=GPTConfig, rows=count, length=count, layers=each_of(whole, 0))
 def flops_of_step(config, rows, length, layers):
-    """Of matmuls, on ``rows`` sequences of ``length`` tokens, of which each of ``layers`` computes so many; 0: it is left
-    out. The same sum: 72 K D^2 + 12 K^2 D for a layer of K tokens, 6 D V for each token's logits.
+    """Of matmuls, on ``rows`` sequences of ``length`` tokens. ``layers``: how many of them each one computes, 0 for one
+    that is left out. The same sum: 72 K D^2 + 12 K^2 D for a layer of K tokens, 6 D V for each token's logits.
     """
     D = config.dim
     computed = sum(72 * kept * D * D + 12 * kept * kept * D for kept in layers)
