@@ -1,15 +1,17 @@
 """Loss against tokens, FLOPs and virtual seconds: a small GPT under learning-rate schedules, a curriculum, random-LTD,
 progressive layer drop.
 
-    python benchmarks/less_data.py schedules [--seeds 5] [--write]
-    python benchmarks/less_data.py methods [--seeds 5] [--write]
+    python benchmarks/less_data.py schedules [--seeds 0 1 2 3 4] [--write]
+    python benchmarks/less_data.py methods [--seeds 0 1 2 3 4] [--write]
+    python benchmarks/less_data.py tuning
 
 Four layers of width 32 (61,120 parameters), 16 sequences of 64 bytes of tinydist's text (its hash is in the tables), of
 which the last tenth is held out; AdamW, gradients clipped at 1. A budget is 307,200 tokens (300 whole steps), or the
 FLOPs or virtual seconds of these steps. Schedules count what part of the budget is gone, so each run is at its end when
 the budget is. ``flops`` are those of matmuls by formula (forward, and twice that backward), ``seconds`` those of the
-simulated laptop. Each method has the better of two peak rates for a seed that is none of the five. One process, 5 to 15
-seconds a run; ``--write`` puts the tables where notebook 19 reads them.
+simulated laptop. ``tuning`` shows the loss of each method at two peak rates, for a seed that is none of the five: in
+RATE_OF is the better one. One process, 5 to 15 seconds a run on a free core; ``--write`` adds the runs that are missing
+to the tables that notebook 19 reads.
 """
 
 import argparse
@@ -34,7 +36,7 @@ FOLDER = Path(__file__).parents[1] / "notebooks" / "data"
 CONFIG = GPTConfig(context=64, layers=4, heads=2, dim=32)
 ROWS, STEPS, TENTHS, TUNING_SEED = 16, 300, 10, 100
 TOKENS = STEPS * ROWS * CONFIG.context
-RATES = 1e-3, 3e-3, 1e-2
+RATES = {"constant": (3e-3, 1e-2, 1e-3), "1cycle, momentum stays": (1e-2,), "cosine, long warm-up": (1e-2,)}
 COURSE = 1000  # schedules of methods count thousandths of the budget
 WARMUP = COURSE // 20
 HELD_OUT = 10  # one part in so many
@@ -176,8 +178,9 @@ METHODS = {
 COMPARED = {  # the baseline's three budgets are one, and a curriculum's FLOPs are nearly its tokens
     "tokens": [*METHODS],
     "flops": ["random-LTD", "layer drop"],
-    "seconds": ["curriculum, linear", "batch ramp", "random-LTD", "layer drop"],
+    "seconds": ["curriculum, linear", "random-LTD", "layer drop"],
 }
+RATE_OF = dict.fromkeys(METHODS, 3e-3) | {"curriculum, linear": 1e-2, "curriculum, root": 1e-2}
 BUDGETS = {
     "tokens": TOKENS,
     "flops": STEPS * Shape().flops,
@@ -191,7 +194,8 @@ def plain(name):
 
 SCHEDULES = {name: plain(name) for name in ("constant", "cosine", "wsd")} | {
     "1cycle": lambda peak: (one_cycle(peak, COURSE), one_cycle_momentum(COURSE)),
-    "1cycle, momentum stays": lambda peak: (one_cycle(peak, COURSE), None),  # the control
+    "1cycle, momentum stays": lambda peak: (one_cycle(peak, COURSE), None),  # is it the momentum?
+    "cosine, long warm-up": lambda peak: (LR_SCHEDULES["cosine"](peak, COURSE, 300), None),  # or the slow rise?
 }
 
 
@@ -227,48 +231,53 @@ def shown(number):
     return f"{number:.4f}" if isinstance(number, float) else str(number)
 
 
-def row(method, schedule, rate, seed, budget):
-    names = {"method": method, "schedule": schedule, "rate": rate, "seed": seed, "budget": budget}
-    return names | train(method, schedule, rate, seed, budget)
-
-
 def of_schedules(seeds):
-    for seed in range(seeds):
+    for seed in seeds:
         for name in SCHEDULES:
-            for rate in RATES:
-                yield row("baseline", name, rate, seed, "tokens")
+            for rate in RATES.get(name, (3e-3, 1e-2)):
+                yield "baseline", name, rate, seed, "tokens"
 
 
 def of_methods(seeds):
-    best = {name: best_rate(name) for name in METHODS}
-    for seed in range(seeds):
-        for budget, methods in COMPARED.items():
+    for budget, methods in COMPARED.items():
+        for seed in seeds:
             for method in methods:
-                yield row(method, "cosine", best[method], seed, budget)
+                yield method, "cosine", RATE_OF[method], seed, budget
 
 
-def best_rate(method):
-    return min(RATES[1:], key=lambda rate: float(train(method, "cosine", rate, TUNING_SEED)["loss"]))
+def of_tuning(seeds):
+    return [(method, "cosine", rate, TUNING_SEED, "tokens") for method in METHODS for rate in (3e-3, 1e-2)]
 
 
-TABLES = {"schedules": of_schedules, "methods": of_methods}
+NAMES = "method", "schedule", "rate", "seed", "budget"
+TABLES = {"schedules": of_schedules, "methods": of_methods, "tuning": of_tuning}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=range(5))
     parser.add_argument("--write", action="store_true")
     chosen = parser.parse_args()
-    where, found = {"text": text_hash(), **csv_rows.measured_on("torch")}, []
+    where, runs, file = {"text": text_hash(), **csv_rows.measured_on("torch")}, {}, FOLDER / f"19_{chosen.table}.csv"
+
+    def known():
+        rows = csv_rows.read(file) if chosen.write and file.exists() else []
+        return runs | {tuple(each[name] for name in NAMES): each for each in rows}
+
     for each in TABLES[chosen.table](chosen.seeds):
-        found.append(each | where)
-        line = (
-            "{method:20} {schedule:22} {rate:g} seed {seed} equal {budget:8} {steps} steps {tokens} tokens loss {loss}"
+        named = tuple(map(str, each))
+        if named in known():
+            continue
+        row = dict(zip(NAMES, named)) | train(*each) | where
+        print(
+            "{:20} {:22} {:6} seed {} equal {:8}".format(*named),
+            f"{row['steps']} steps, loss {row['loss']}",
+            flush=True,
         )
-        print(line.format(**each), flush=True)
+        runs = known() | {named: row}
         if chosen.write:
-            csv_rows.write(FOLDER / f"19_{chosen.table}.csv", found)
+            csv_rows.write(file, [runs[key] for key in sorted(runs)])
 
 
 if __name__ == "__main__":
