@@ -197,6 +197,10 @@ class TestFewerBytes(Answers):
     chapter = "fewer_bytes"
 
 
+class TestLessDataAndRates(Answers):
+    chapter = "less_data_and_rates"
+
+
 class TestMixtureOfExperts(Answers):
     chapter = "mixture_of_experts"
 

@@ -112,6 +112,7 @@ CALLS = {
     "shard_map": drawn(
         visuals.shard_map, lambda: dict(run=run(), moment=0.0, purposes=["other"], labels=["x"], ranks=[0, 1])
     ),
+    "seeds": drawn(visuals.seeds, lambda: dict(values={"a": [1.0, 2.0], "b": [1.5, 3.0]}, x="loss", band="a")),
     "scatter": drawn(
         visuals.scatter, lambda: dict(points={"a": (1.0, 2.0)}, x="held", y="seconds", limit=("nobody waits", 1.5))
     ),

@@ -4,7 +4,9 @@ mesh.py         the device mesh with five axes, and the slowest link of each
 parallelize.py  applies a plan to a model; experts.py: to its experts
 engine.py       a training step, with one optimizer step over all stages of a rank; evaluation
 checkpoint.py   checkpoints that can be resharded to another mesh; saver.py: asynchronous saves
-lr_schedules.py  learning-rate schedules
+lr_schedules.py  learning-rate schedules; one_cycle.py: 1Cycle, with its momentum; range_test.py: how a peak is found
+curriculum.py   sequences that grow longer
+random_ltd.py   layers that drop random tokens; layer_drop.py: steps that drop random layers
 tokens.py       memory-mapped token files
 data.py         batches as a function of the step; one reader per tensor-parallel group
 meters.py       FLOPs, MFU, peak memory

@@ -48,6 +48,10 @@ class Batches:
     def __getitem__(self, step):
         return self.rows(step, 0, 1)
 
+    def length(self, step):
+        """Tokens of each row of this step: the context; curriculum.py has another."""
+        return self.context
+
     @validate(step=within(0, 2**40), rank=whole, ranks=count)
     def rows(self, step, rank, ranks):
         """Those of data rank ``rank`` of ``ranks``: int64 [B / ranks, T] each."""

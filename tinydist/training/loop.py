@@ -111,7 +111,7 @@ def train(
         begin = resume(engine, folder, run, allow_change)
         saver = folder and until_the_end.enter_context(Saver(engine, folder))
         bar = until_the_end.enter_context(progress_bar(steps, begin, stream))
-        meter = Meter(engine.plan, batches, flops)
+        meter = Meter(engine.plan, flops)
         for step in range(begin, steps):
             last = step + 1 == steps
             with region("step"):
@@ -172,7 +172,8 @@ def take(engine, batches, step, rate, meter):
             f"train: the loss of step {step} is {done.loss} (rank {dist.get_rank()}), the norm of its gradients "
             f"{done.norm}, the learning rate {rate}"
         )
-    return StepMetrics(step, done.loss, done.norm, rate, done.applied, *meter.read())
+    measured = meter.read(batches.batch * batches.length(step))
+    return StepMetrics(step, done.loss, done.norm, rate, done.applied, *measured)
 
 
 def held_out_loss(engine, validation, most):
@@ -185,7 +186,7 @@ def rows_of(engine, batches, step):
     """Tokens and targets of this data rank. Between the first and the last stage only their shape counts."""
     plan, mesh = engine.plan, engine.mesh
     if not engine.stages.keys() & {0, plan.stages - 1}:
-        return torch.empty(batches.batch // plan.dp, batches.context, dtype=torch.int64, device="meta"), None
+        return torch.empty(batches.batch // plan.dp, batches.length(step), dtype=torch.int64, device="meta"), None
     rank = data_rank(plan, place_in(mesh))
     found = broadcast_data(lambda: dict(zip(NAMES, batches.rows(step, rank, plan.dp))), mesh.get_group("tp"))
     return [found[name].to(device_of_group()) for name in NAMES]
@@ -194,8 +195,7 @@ def rows_of(engine, batches, step):
 class Meter:
     """Measures the time between two calls of ``begin``, excluding evaluation and checkpoints."""
 
-    def __init__(self, plan, batches, flops):
-        self.tokens = batches.batch * batches.context
+    def __init__(self, plan, flops):
         peak = flops and peak_flops(plan.precision)
         self.mfu_of_rate = flops / (plan.ranks * peak) if peak else None
         self.begin()
@@ -203,8 +203,8 @@ class Meter:
     def begin(self):
         self.begun = time.perf_counter()
 
-    def read(self):
+    def read(self, tokens):
         """seconds, tokens a second, MFU, memory"""
         seconds = time.perf_counter() - self.begun
-        rate = self.tokens / seconds
+        rate = tokens / seconds
         return seconds, rate, self.mfu_of_rate and rate * self.mfu_of_rate, peak_memory()

@@ -3,15 +3,22 @@
     constant   stays
     linear     straight down, to `final`
     cosine     half a wave down (Loshchilov and Hutter 2017, SGDR, eq. 5)
-    wsd        stays, then straight down in the last part of the steps (Hu et al. 2024, MiniCPM, section 4.2)
+    wsd        stays, then down in the last part of the steps (Hu et al. 2024, MiniCPM, section 4.2): straight, or by
+               another of WSD_SHAPES, which are those of Megatron-LM's --lr-wsd-decay-style
 
 Before each, W = `warmup_steps` of linear warmup: 1/(W+1), 2/(W+1) ... of the peak; step W has it. Steps start at 0.
 """
 
 import math
 
-from ..rules import amount, count, part, positive, validate, whole
+from ..rules import amount, count, one_of, part, positive, validate, whole
 
+WSD_SHAPES = {  # of the decay, which part is gone -> which part of the way is left
+    "linear": lambda gone: 1.0 - gone,
+    "cosine": lambda gone: 0.5 * (math.cos(math.pi * gone) + 1.0),
+    "exponential": lambda gone: 2.0 * 0.5**gone - 1.0,
+    "minus_sqrt": lambda gone: 1.0 - math.sqrt(gone),
+}
 SIZES = dict(peak=positive, steps=count, warmup_steps=whole, final=amount)
 
 
@@ -33,13 +40,14 @@ def cosine(peak, steps, warmup_steps=0, final=0.0):
     return shaped("cosine", peak, steps, warmup_steps, at)
 
 
-@validate(**SIZES, decay=part)
-def wsd(peak, steps, warmup_steps=0, final=0.0, decay=0.1):
+@validate(**SIZES, decay=part, shape=one_of(WSD_SHAPES))
+def wsd(peak, steps, warmup_steps=0, final=0.0, decay=0.1, shape="linear"):
     """``decay``: which part of all steps goes down."""
+    left = WSD_SHAPES[shape]
     falling = min(decay * steps / (steps - warmup_steps), 1.0) if warmup_steps < steps else 1.0
 
     def at(gone):
-        return peak + (final - peak) * max(0.0, 1 - (1 - gone) / falling) if falling else peak
+        return final + (peak - final) * left(max(0.0, 1 - (1 - gone) / falling)) if falling else peak
 
     return shaped("wsd", peak, steps, warmup_steps, at)
 

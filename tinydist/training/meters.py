@@ -20,9 +20,9 @@ import torch.distributed as dist
 from ..experts.balance import layers_of
 from ..experts.router import Scores
 from ..hardware import DEVICES
-from ..model import GPT
+from ..model import GPT, GPTConfig
 from ..plan import DTYPES
-from ..rules import count, validate
+from ..rules import count, each_of, validate, whole
 from ..tracing.scopes import of_thread
 
 BESIDE = {"PCIe", "NVL"}  # cards of the same name that are slower
@@ -37,6 +37,16 @@ def flops_per_token(model, context=None):
         passed = getattr(layer.router, "top_k", None) or layer.router.capacity_factor
         matrices -= (1 - passed / len(layer.experts)) * sum(each.numel() for each in layer.experts.parameters())
     return 6 * matrices + 12 * config.layers * config.dim * (context or config.context)
+
+
+@validate(config=GPTConfig, rows=count, length=count, layers=each_of(whole, 0))
+def flops_of_step(config, rows, length, layers):
+    """Of matmuls, on ``rows`` sequences of ``length`` tokens. ``layers``: how many of them each one computes, 0 for one
+    that is left out. The same sum: 72 K D^2 + 12 K^2 D for a layer of K tokens, 6 D V for each token's logits.
+    """
+    D = config.dim
+    computed = sum(72 * kept * D * D + 12 * kept * kept * D for kept in layers)
+    return rows * (computed + 6 * length * D * config.vocab_size)
 
 
 def peak_flops(precision="fp32"):

@@ -20,6 +20,7 @@ reference.py            training curves beside that of one rank
 rank_values.py          what each rank has, and their average
 batch_shares.py         how a batch is dealt to ranks
 pareto_front.py         Pareto fronts; scatter.py: points with their names; plan_scatter.py: plans by MFU and memory
+seeds.py                what several seeds of each choice gave
 roofline.py             which operators are memory-bound
 serving.py              whose tokens a KV block holds, block tables, which request has which slot of a batch
 explorer.py             interactive controls for a plot
@@ -58,6 +59,7 @@ from .reference import against_reference
 from .roofline import roofline
 from .scatter import scatter
 from .schedule import schedule, schedules
+from .seeds import seeds
 from .serving import block_owners, block_tables, slots
 from .shard_map import shard_map
 from .step_costs import step_costs
@@ -96,6 +98,7 @@ __all__ = [
     "scatter",
     "schedule",
     "schedules",
+    "seeds",
     "shard_map",
     "slots",
     "step_costs",
