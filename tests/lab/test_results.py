@@ -10,7 +10,7 @@ from tinydist.lab.author import Case, Malformed, Memory, Values, Wrong, alone
 from tinydist.lab.cases import Trial
 from tinydist.lab.differences import slightly_off, untouched
 from tinydist.lab.exercise import Mistake
-from tinydist.lab.leaves import kind_of, leaves
+from tinydist.lab.leaves import kind, leaves
 from tinydist.lab.target import because
 
 
@@ -61,7 +61,7 @@ def test_what_is_held_is_counted_besides_what_was_given(answer):
 
 
 def test_a_dict_is_told_by_its_keys():
-    assert kind_of({"a": 1, "b": 2}) == "a dict: 'a', 'b'"
+    assert kind({"a": 1, "b": 2}) == "a dict: 'a', 'b'"
 
 
 @pytest.mark.parametrize("ranks, done", [(1, "computed"), (2, "sent, or added,")])

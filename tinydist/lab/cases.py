@@ -151,6 +151,15 @@ class Trial:
         """A rank came to a bare ``raise NotImplementedError``."""
         return isinstance(self.error, NotImplementedError) and not self.error.args
 
+    def who(self, rank):
+        return "it" if self.case.ranks == 1 else f"rank {rank}"
+
+    def there(self, case):
+        """The same program in another case of its exercise; kept."""
+        if case is not self.case and case not in self.elsewhere:
+            self.elsewhere[case] = Trial(self.program, case)
+        return self if case is self.case else self.elsewhere[case]
+
     def again(self, watched=False, **changes):
         """The same in another world."""
         return Trial(self.program, replace(self.case, **changes), watched)

@@ -25,19 +25,16 @@ def on(trial, rank):
 
 
 def same_form(what, mine, its):
-    if isinstance(its, torch.Tensor):
-        if type(mine) not in PLAIN:
-            raise Malformed(f"{what} is {kind(mine)}, where a tensor of shape {list(its.shape)} is right")
-        for name in ("shape", "dtype"):
-            have, want = (str(getattr(each, name)).removeprefix("torch.") for each in (mine, its))
+    if not isinstance(its, torch.Tensor):
+        if kind(mine) != kind(its):
+            raise Malformed(f"{what} is {kind(mine)}, where {kind(its)} is right")
+    elif type(mine) not in PLAIN:
+        raise Malformed(f"{what} is {kind(mine)}, where a tensor of shape {list(its.shape)} is right")
+    else:
+        for name, *both in (("shape", list(mine.shape), list(its.shape)), ("dtype", mine.dtype, its.dtype)):
+            have, want = (str(each).removeprefix("torch.") for each in both)
             if have != want:
-                have, want = (each.replace("Size(", "").rstrip(")") for each in (have, want))
                 raise Malformed(f"{what} has {name} {have}, where {want} is right")
-    elif type(its) in (int, float):
-        if type(mine) not in (int, float):
-            raise Malformed(f"{what} is {kind(mine)}, where a number is right")
-    elif type(mine) is not type(its):
-        raise Malformed(f"{what} is {kind(mine)}, where {kind(its)} is right")
 
 
 def close(a, b, rtol=1e-4):
