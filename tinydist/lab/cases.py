@@ -84,6 +84,8 @@ class Trial:
     """``arguments`` and ``returned``: by rank, as they are after the run; ``given``: bytes of the arguments, before it.
     ``error``: what stopped it, or None."""
 
+    exercise = None  # the one that it is a trial of
+
     def __init__(self, program, case, watched=True, listen="", observe=True):
         self.program, self.case = program, case
         how = {"observe": observe, **case.how}

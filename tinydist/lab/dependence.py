@@ -1,7 +1,8 @@
 """What a wrong number has to do with the arguments: it is the right one times some of them, or lacks a product of them,
 or would be right if one of them were another.
 
-The answer runs with one argument after another scaled; so does the reference.
+The answer runs with one argument after another scaled; so does the reference. What holds there has to hold in all other
+cases of the exercise, too, in which the answer is wrong.
 """
 
 import inspect
@@ -13,9 +14,12 @@ from math import isclose, isfinite
 
 from .differences import same
 from .errors import listed
+from .isolation import memory_limited
 from .leaves import leaves
 
 WHOLE, FEW, FAR = ((2, 4), (1 / 2, 1 / 4)), ((1.01, 1.03), (1 / 2, 1 / 4)), (64, 1 / 64)  # scales
+BUDGET = 2**29  # bytes that a run with other arguments may write: an argument may be the size of a tensor
+NEAR = 1e-6  # so much more, or less, is a little
 POWERS = {0: "", 1: "", -1: "", 2: "²", -2: "²", 3: "³"}
 FORMS = {  # of a whole number of things, such as ranks
     "({0} - 1)/{0}": lambda n: (n - 1) / n,
@@ -67,16 +71,28 @@ class Worlds:
         return both if all(map(finite, both)) else None
 
     def answer(self, arguments):
-        run = self.trial.again(watched=True, arguments=lambda rank: arguments)
+        with memory_limited(BUDGET):
+            run = self.trial.again(watched=True, arguments=lambda rank: arguments)
         return None if run.error else leaves(run.returned[0], self.results)
 
     def right(self, arguments):
-        with suppress(Exception):
+        with suppress(Exception), memory_limited(BUDGET):
             return leaves(self.exercise.program(self.exercise.reference, *arguments), self.results)
 
+    @cached_property
+    def others(self):
+        """(arguments, what the answer returns, what is right) in the other cases in which it comes to its end."""
+        cases = [case for case in self.exercise.cases if case is not self.trial.case]
+        runs = [(case.arguments(0), self.trial.there(case), self.exercise.right(case)) for case in cases]
+        return [
+            (given, *(leaves(run.returned[0], self.results) for run in both))
+            for given, *both in runs
+            if not any(run.error for run in both)
+        ]
+
     def reason(self):
-        looks = (self.times, self.lacks, self.one_off, self.idle, self.as_if, self.follows)
-        return next(filter(None, (look() for look in (looks if self.worlds else looks[4:5]))), "")
+        looks = (self.times, self.lacks, self.edge, self.one_off, self.idle, self.as_if, self.follows)
+        return next(filter(None, (look() for look in (looks if self.worlds else (self.edge, self.as_if)))), "")
 
     def times(self):
         """It is the right number times something."""
@@ -86,14 +102,30 @@ class Worlds:
             return ""  # chosen among them, not computed
         many = Fraction(self.here[0] / self.here[1]).limit_denominator(9)
         many = many or Fraction(1, round(self.here[1] / self.here[0]))
-        if many == -1 and all(near(mine, -its) for mine, its in self.pairs):
-            return "It has the wrong sign"
-        if many != 1 and all(near(mine, its * many, self.whole * (1 + float(many))) for mine, its in self.pairs):
-            wrong = "is it in another unit?" if many > 999 or many < 1e-3 else "a constant in it is wrong"
-            shown = f"{many.numerator:,}" + f"/{many.denominator:,}" * (many.denominator > 1)
-            return f"It is {shown} times what is right, whatever the arguments are: {wrong}"
+        if many != 1 and all(near(mine, its * many, self.whole * (1 + abs(many))) for mine, its in self.pairs):
+            return self.constant(many)
         known, text = self.product(lambda mine, its: mine / its, 2 / min(self.here) if self.whole else 0)
         return f"It is what is right times {text}" if known else ""
+
+    def constant(self, many):
+        """So many times what is right in all cases; or as many times as there are things in an argument."""
+        cases = [
+            (self.given, *self.here),
+            *((given, mine.get(self.path), its.get(self.path)) for given, mine, its in self.others),
+        ]
+        cases = [case for case in cases if finite(case[1]) and finite(case[2])]
+        if all(near(mine, its * many, self.whole * (1 + abs(many))) for _, mine, its in cases):
+            if many == -1:
+                return "It has the wrong sign"
+            wrong = "is it in another unit?" if not 1e-3 <= abs(many) < 1000 else "a constant in it is wrong"
+            shown = f"{many.numerator:,}" + f"/{many.denominator:,}" * (many.denominator > 1)
+            return f"It is {shown} times what is right, whatever the arguments are: {wrong}"
+        for place, name in enumerate(self.names):
+            counts = [len(each[0][place]) if isinstance(each[0][place], list | dict) else 0 for each in cases]
+            for power, how in ((1, "times"), (-1, "divided by")):
+                if all(counts) and all(near(mine, its * n**power) for n, (_, mine, its) in zip(counts, cases)):
+                    return f"It is what is right {how} the number of things in {name}"
+        return ""
 
     def lacks(self):
         """What it has too much, or too little, is a product of arguments."""
@@ -139,6 +171,25 @@ class Worlds:
                     return text.format(name), True, form(old)
         return None
 
+    def edge(self):
+        """It is wrong here, and right beside."""
+        right = [
+            name
+            for place, (name, old) in enumerate(zip(self.names, self.given))
+            if (beside := list(besides(old))) and all(self.agrees(replaced(self.given, place, new)) for new in beside)
+        ]
+        if not right:
+            return ""
+        return (
+            f"With {listed(right)} a little larger, or smaller, it is right: here two things are just equal, or one "
+            "divides the other. Look at <, <=, > and >=, and at rounding"
+        )
+
+    def agrees(self, arguments):
+        its = self.right(arguments)
+        mine = its and self.answer(arguments)
+        return bool(mine) and same(mine, its)
+
     def one_off(self):
         off = {mine - its for mine, its in self.pairs} if self.whole else set()
         if off - {0} not in ({1}, {-1}):
@@ -171,14 +222,15 @@ class Worlds:
         return times or all(near(a - b, mine[0] - its[0], 2 * self.whole) for a, b in zip(mine, its))
 
     def as_if(self):
-        """It would be right if one argument were another."""
+        """It would be right if one argument were another: here, and in the other cases that show it."""
+        wrong = [(given, mine) for given, mine, its in self.others if not same(mine, its)]
         ways = []
         for words, *way in self.takes():
-            if self.right_if(self.mine, self.given, *way) and all(
-                self.right_if(mine, given, *way) is not False for mine, given in self.others
-            ):
-                ways.append(words)
-        return f"This would be right if {', or '.join(ways)}" if 0 < len(ways) < 4 else ""
+            if self.right_if(self.mine, self.given, *way):
+                elsewhere = [self.right_if(mine, given, *way) for given, mine, _ in self.others]
+                shown = any(self.right_if(mine, given, *way) for given, mine in wrong)
+                ways += [words] * (False not in elsewhere and (shown or not wrong))
+        return f"This would be right if {ways[0]}" if len(ways) == 1 else ""  # of several each may be a chance
 
     def takes(self):
         """(words, place, another place, what of the argument there is taken for the one here)."""
@@ -190,12 +242,6 @@ class Worlds:
             for other in numbers:
                 if 1e-3 < abs(self.given[other] / (here or 1)) < 1e3:
                     yield f"{name} were as large as {self.names[other]}", place, other, lambda x: x
-
-    @cached_property
-    def others(self):
-        """What the answer returns in some other cases; and their arguments."""
-        cases = [each.arguments(0) for each in self.exercise.cases if each is not self.trial.case][:6]
-        return [(self.answer(given), given) for given in cases]
 
     def right_if(self, mine, given, place, other, of):
         """None: it cannot be told, as the argument is the same."""
@@ -238,6 +284,14 @@ def scaled(thing, by):
         return each and dict(zip(thing, each))
     new = thing * by if finite(thing) else None
     return new if new is None or type(thing) is float else int(new) if new == int(new) else None
+
+
+def besides(thing):
+    """The same, with numbers that are a little larger, and a little smaller."""
+    if type(thing) is int:
+        return thing - 2, thing - 1, thing + 1, thing + 2
+    both = [scaled(thing, 1 + by) for by in (-NEAR, NEAR)]
+    return () if None in both or both[0] == thing else both
 
 
 def near(a, b, within=0):

@@ -129,12 +129,12 @@ def whose(trial, got, want, own, pick):
 
 def times(trial, got, want, own, pick):
     p = trial.case.ranks
-    if p > 1 and all(close(mine * p, right) for mine, right in zip(got, want)):
-        return (
-            f"the result is {p} times too small, and there are as many ranks: divided where it should not be, or twice?"
-        )
-    if p > 1 and all(close(mine, right * p) for mine, right in zip(got, want)):
-        return f"the result is {p} times too large, and there are as many ranks: not divided, or added {p} times?"
+    for power, how in (
+        (1, "small, and there are as many ranks: divided where it should not be, or twice?"),
+        (-1, f"large, and there are as many ranks: not divided, or added {p} times?"),
+    ):
+        if p > 1 and as_large(got, want, p**power) and goes_with_ranks(trial, pick, power):
+            return f"the result is {p} times too {how}"
     if p > 1 and all(each is not None and each.shape == got[0].shape for each in own):
         row = torch.stack([each.double() for each in own])
         for word, each in (("largest", row.amax(0)), ("smallest", row.amin(0))):
@@ -145,8 +145,22 @@ def times(trial, got, want, own, pick):
     return None
 
 
+def as_large(got, want, factor):
+    return all(close(mine * factor, right) for mine, right in zip(got, want))
+
+
+def goes_with_ranks(trial, pick, power):
+    """Is it so with another number of ranks, too?"""
+    for case in trial.exercise.cases if trial.exercise else ():
+        if case.ranks not in (1, trial.case.ranks) and not trial.there(case).error:
+            return as_large(pick(trial.there(case)), pick(trial.exercise.right(case)), case.ranks**power)
+    return True
+
+
 def misplaced(trial, got, want, own, pick):
     """Numbers that belong elsewhere; not such as are there twice."""
+    if not want[0].dim():
+        return None
     rank = unequal(got, want)[0]
     wrong = ~torch.isclose(got[rank].double(), want[rank].double(), rtol=1e-4, atol=ATOL)
     row = torch.cat([each.flatten() for each in want]).double()
@@ -167,7 +181,7 @@ def as_many(counts):
     def look(trial, got, want, own, pick):
         for count, what in counts(trial):
             for times, how in ((count, "large"), (1 / count, "small")):
-                if count != 1 and all(close(mine, right * times) for mine, right in zip(got, want)):
+                if count != 1 and as_large(got, want, 1 / times):
                     return f"It is {simple(count)} times too {how}, as many as there are {what}"
         return None
 
@@ -228,7 +242,7 @@ def simple(times):
     return str(near) if abs(near - times) < 1e-5 * abs(times) else f"{times:.4g}"
 
 
-def ratio(got, want, ranks=1):
+def ratio(got, want):
     """Of numbers that are all so many times too large, or too small, or squared."""
     mine, its = (torch.cat([torch.as_tensor(each).double().flatten() for each in them]) for them in (got, want))
     times = multiple(mine, its)
@@ -238,11 +252,7 @@ def ratio(got, want, ranks=1):
     if times is None or (len(its.unique()) == 1 and abs(near - abs(times)) > 1e-5):  # one number has any ratio
         return "It is the square of what is right" if mine.shape == its.shape and close(mine, its.square()) else ""
     many, how = (times, "large") if times > 1 else (1 / times, "small")
-    if many < 1:
-        return ""
-    as_many = ", and there are as many ranks" if many == ranks else ""
-    as_many += f", as if {ranks} ranks were 2" if 2 * many == ranks and ranks % 2 else ""
-    return f"All of it is {simple(many)} times too {how}{as_many}"
+    return f"All of it is {simple(many)} times too {how}" if many > 1 and simple(many) != "1" else ""
 
 
 # The same of a sum over the ranks. To find which ranks contribute to a wrong sum, it runs once per rank, with that

@@ -182,7 +182,9 @@ class Exercise:
     def trial(self, function, case, watched=True):
         computed = any(target.operators and target.looks_at(case, self) for target in self.targets)
         observe = True if computed else "communication"
-        return Trial(lambda *arguments: self.program(function, *arguments), case, watched, self.listen, observe)
+        trial = Trial(lambda *arguments: self.program(function, *arguments), case, watched, self.listen, observe)
+        trial.exercise = self
+        return trial
 
     def outside(self, case):
         """Bytes that the reference takes besides tensors."""

@@ -10,6 +10,7 @@ to the values is judged as the cases are run; where one of them does not hold, l
 import contextlib
 import warnings
 from collections import defaultdict
+from difflib import get_close_matches
 from functools import partial
 from typing import NamedTuple
 
@@ -230,9 +231,19 @@ class Runs:
                 target.compare(self.exercise, trial, [each.case for each in self.trials[: self.trials.index(trial)]])
                 self.right[target].append(trial.case)
             except Wrong as wrong:
-                others = () if isinstance(wrong, Malformed) else differ_in_ranks(self.right[target], trial.case)
-                self.wrong[target] = Wrong(told(str(wrong), trial, others), wrong.picture)
+                right = "" if isinstance(wrong, Malformed) else self.right_with(target, trial, str(wrong))
+                self.wrong[target] = Wrong(told(str(wrong), trial, right), wrong.picture)
         return target in self.wrong
+
+    def right_with(self, target, trial, wrong):
+        """Other numbers of ranks, if nothing else differs; without ranks, where no reason is known, the likest case."""
+        if not isinstance(trial.case, Alone):
+            ranks = {each.ranks for each in self.right[target] if each.kind == trial.case.kind} - {1, trial.case.ranks}
+            return f"{listed(sorted(ranks))} ranks" if ranks else ""
+        if "\n" in wrong:
+            return ""
+        right = [str(case) for case in self.exercise.cases if target.right_in(self.exercise, trial.there(case))]
+        return "".join(get_close_matches(str(trial.case), right, 1, 0))
 
     def follow(self):
         """In the hidden case, to one of the right ways; or, if it groups otherwise what it sends, in the one where it
@@ -266,15 +277,9 @@ class Runs:
         return failed, wrong
 
 
-def told(text, trial, others=()):
-    """``others``: numbers of ranks in which it is right."""
+def told(text, trial, right=""):
+    """``right``: with what it is."""
     text = f"With {trial.case}: {text}"
     if trial.printed:
         text += f"\nYour ranks printed:\n{indented(chr(10).join(trial.printed[:SHOWN]))}"
-    return text + (f"\nWith {listed(others)} ranks this is right." if others else "")
-
-
-def differ_in_ranks(cases, case):
-    """The numbers of ranks, but 1, of those among ``cases`` that differ from ``case`` in ranks and sizes alone."""
-    alike = {each.ranks for each in cases if each.kind == case.kind}
-    return sorted(alike - {1, case.ranks})
+    return text + (f"\nWith {right} this is right." if right else "")

@@ -110,7 +110,7 @@ class Values(Target):
         wrong, either, _ = likeness = self.shares(exercise, trial, mistake)
         if either == 1 or wrong > least(self.seen(trial)):
             return 2, likeness
-        return (1 if wrong > 1 / 2 else None), likeness
+        return int(min(wrong, either) > 1 / 2), likeness
 
     def shares(self, exercise, trial, mistake):
         """In which part of the cases where the answer is wrong they are alike; of those where one of them is; and in
@@ -137,8 +137,7 @@ class Values(Target):
         if mine.keys() != its.keys():
             return ""
         wrong = unequal(mine, its)
-        tensors = all(isinstance(each, torch.Tensor) for each in (*mine.values(), *its.values()))
-        if not wrong or not tensors:
+        if not wrong or any(not isinstance(each, torch.Tensor) for each in (*mine.values(), *its.values())):
             return ""
         path = wrong[0][1]
         judged = sorted(rank for rank, each in its if each == path)
@@ -170,10 +169,17 @@ class Values(Target):
             if reason:
                 return reason
         wrong = unequal(mine, its, trial.case.rtol)
-        got, want = ([each[place] for place in its if wrong and place[1] == wrong[0][1]] for each in (mine, its))
-        if not self.tell or not wrong or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
+
+        def pick(trial):
+            return [each for (_, path), each in self.seen(trial).items() if path == wrong[0][1]]
+
+        got, want = (pick(each) for each in (trial, right)) if wrong and self.tell else ((), ())
+        if not got or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
             return ""
-        return unlike(got, want) or ratio(got, want, trial.case.ranks)
+        if isinstance(trial.case, Alone) and torch.as_tensor(want[0]).numel() == 1:  # one number has any ratio
+            return ""
+        of_ranks = times(trial, got, want, [None], pick) if type(got[0]) is float else ""
+        return unlike(got, want) or of_ranks or ratio(got, want)
 
 
 def least(mine):

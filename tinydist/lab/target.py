@@ -8,6 +8,7 @@ from ..simulator.stuck import StuckError
 from .errors import Wrong, words
 
 GUESS = ". They are off by about"  # a guess at the reason, said where no reason is known
+PERHAPS = "Perhaps, as it gives the same here: "
 
 
 class Malformed(Wrong):
@@ -59,13 +60,15 @@ class Target:
             raise
         except Wrong as wrong:
             found = self.mistaken(exercise, trial, right, earlier)
-            reason = found.get(2) or self.general(trial, right) or found.get(1)
-            reason = reason or found.get(0) or self.known(exercise, trial, right)
-            raise Wrong(because(reason, str(wrong)), wrong.picture) from None
+            likely = found.get(2) or self.general(trial, right) or found.get(1)
+            perhaps = found.get(0, "") and f"{PERHAPS}{found[0]}"
+            if not likely and not (perhaps and trial.case.ranks > 1):
+                likely = self.known(exercise, trial, right)
+            raise Wrong(because(likely or perhaps, str(wrong)), wrong.picture) from None
 
     def mistaken(self, exercise, trial, right, earlier=()):
         """How alike -> the words of the likest mistake that gives the same, and gets as far; else of the first. 0: of
-        one that would have shown in an earlier world."""
+        one that gives something else in other worlds."""
         mine, its, before, found = self.seen(trial), self.seen(right), exercise.before(self), {}
         for mistake in (*exercise.suspects, *self.variants) if mine is not None else ():
             run = exercise.run(trial.case, mistake)
@@ -91,13 +94,12 @@ class Target:
         return True
 
     def hold(self, targets, exercise, mistake, cases):
-        return all(each.holds_of(exercise, mistake, case) for case in cases for each in targets)
+        return all(each.right_in(exercise, exercise.run(case, mistake)) for case in cases for each in targets)
 
-    def holds_of(self, exercise, mistake, case):
-        run = exercise.run(case, mistake)
+    def right_in(self, exercise, run):
         try:
             if self.concerns(run, exercise):
-                self.judge(exercise, run, exercise.right(case))
+                self.judge(exercise, run, exercise.right(run.case))
         except Wrong:
             return False
         return True
