@@ -74,8 +74,8 @@ def check_answers(name):
 
 
 def check_answer(exercise):
+    from ..syllabus.saved_notebook import answer_in
     from .reader import find, report  # with torch
-    from .saved_notebook import answer_in
 
     path = path_of(exercise)
     verdict = report(answer_in(path, exercise.name), find(exercise.name))
@@ -97,7 +97,7 @@ def show_hint(name):
 
 
 def reset(name):
-    from .saved_notebook import put_stub_back
+    from ..syllabus.saved_notebook import put_stub_back
 
     exercise = find(name)
     before = put_stub_back(path_of(exercise), exercise)

@@ -7,6 +7,7 @@ from ..tracing.record import Operator
 from .errors import Wrong
 from .messages import (
     are,
+    calls_besides,
     left_open,
     many,
     messages,
@@ -17,7 +18,6 @@ from .messages import (
     star,
     started,
     transfers,
-    undivided,
     whole_tensors,
 )
 from .target import Target, draw_traffic
@@ -100,18 +100,12 @@ class Bytes(Target):
                 reason = (
                     nobody(mine)
                     or (not everybody and star(mine))
-                    or whole_tensors(trial.run, sum(its), in_parts(right))
+                    or whole_tensors(trial.run, in_parts(right), sum(its))
                     or f"{who} {have:,.0f} bytes{in_all}, where {want:,.0f} are {'enough' if self.fewer else 'right'}"
                 )
-                others = self.other_calls(trial, right) if self.names else ""
-                raise Wrong(f"{others}{reason}: {self.formula}", draw_traffic(trial))
-
-    def other_calls(self, trial, right):
-        mine, its = ({each.name for each in transfers(one.run)} for one in (trial, right))
-        if mine <= its:
-            return ""
-        enough = " and ".join(sorted(its - {"message"}))
-        return f"you call {' and '.join(sorted(mine - its))}, where {enough} is enough. "
+                names = ({each.name for each in transfers(one.run)} for one in (trial, right))
+                others = calls_besides(*names) if self.names else ""
+                raise Wrong(f"{others}{'. ' * bool(others)}{reason}: {self.formula}", draw_traffic(trial))
 
     def shown(self, trial):
         """By rank; or a list of one number, of all ranks."""
@@ -149,7 +143,9 @@ class Messages(Target):
         if self.most:
             self.at_most(trial, mine, its)
         elif mine != its:
-            raise Wrong(undivided(trial.run, in_parts(right)) or self.other_way(trial, mine, its), draw_traffic(trial))
+            raise Wrong(
+                whole_tensors(trial.run, in_parts(right)) or self.other_way(trial, mine, its), draw_traffic(trial)
+            )
 
     def at_most(self, trial, mine, its):
         for rank, (count, right) in enumerate(zip(by(1, mine, trial), by(1, its, trial))):
@@ -225,9 +221,8 @@ class Collectives(Target):
 
     def difference(self, rank, mine, its):
         names = sorted({name for name, _ in its})
-        others = sorted({name for name, _ in mine} - set(names))
-        if others:
-            return f"you call {' and '.join(others)}, where {' and '.join(names)} is enough"
+        if others := calls_besides({name for name, _ in mine}, names):
+            return others
         name = names[0].replace("_", "-") if len(names) == 1 else "collective"
         if self.together and mine != its:
             have, want = (sum(nbytes for _, nbytes in calls) for calls in (mine, its))

@@ -1,8 +1,9 @@
 """Explains why an answer failed: the exception, its rank and its line."""
 
 import re
+from traceback import walk_tb
 
-from ..simulator.call_sites import CallSite, is_library
+from ..simulator.call_sites import site_of_traceback
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
@@ -69,10 +70,12 @@ def words(error):
 
 def of_empty_batch(error):
     """torch does not say it: it looks at the first of the list."""
-    link = error.__traceback__
-    while link and link.tb_next:
-        link = link.tb_next
-    return isinstance(error, IndexError) and link and link.tb_frame.f_code.co_name in BATCH
+    return isinstance(error, IndexError) and functions_of(error)[-1] in BATCH
+
+
+def functions_of(error):
+    """On the way to it."""
+    return [frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__)]
 
 
 def rank_of(error):
@@ -83,17 +86,9 @@ def rank_of(error):
 
 def line_of(error):
     """The learner's last line on the way to the error."""
-    link, last, before = error.__traceback__, None, "before its first line"
-    while link:
-        if link.tb_frame.f_code.co_name == BACKWARD:
-            before = "in backward, called by autograd"
-        if not is_library[link.tb_frame.f_code.co_filename]:
-            last = link
-        link = link.tb_next
-    if last is None:
-        return before
-    site = CallSite(last.tb_frame)
-    site.instruction = last.tb_lasti  # the frame may have gone on, in a `finally`
+    site = site_of_traceback(error.__traceback__)
+    if site is None:
+        return "in backward, called by autograd" if BACKWARD in functions_of(error) else "before its first line"
     return f"at {site}"
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 
+from ..console.page import Styled, plain
 from ..console.progress_message import in_notebook
 from ..simulator.autograd_warning import UnseenByAutograd
 from ..simulator.stuck import StuckError
@@ -27,7 +28,6 @@ from .communication_targets import Own
 from .errors import Unjudged, Wrong, explain, indented, listed
 from .isolation import AVAILABLE, ProcessEnded, case_begins, run_isolated
 from .messages import SHARED
-from .page import Styled, plain
 from .target import Ends, Malformed
 
 SHOWN = 12  # lines of what the ranks printed

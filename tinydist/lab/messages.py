@@ -82,20 +82,26 @@ def star(sent):
         )
 
 
-def whole_tensors(run, right, whole):
+def whole_tensors(run, whole, right=None):
     """``whole``: bytes of a tensor, parts of which should be sent; ``right``: those that all ranks send."""
-    if whole and {message.nbytes for message in messages(run)} == {whole}:
-        count = sum(message.ranks[0] == 0 for message in messages(run))
-        return (
-            f"every message carries the whole tensor, {whole:,} bytes: with {count} of them a rank sends "
-            f"{count * whole:,} bytes. Pass parts: a rank then sends {right / len(run.record.programs):,.0f} bytes"
-        )
+    if not whole or {message.nbytes for message in messages(run)} != {whole}:
+        return None
+    text = f"every message carries the whole tensor, {whole:,} bytes"
+    if right is None:
+        return f"{text}: send parts of it"
+    count = sum(message.ranks[0] == 0 for message in messages(run))
+    return (
+        f"{text}: with {count} of them a rank sends {count * whole:,} bytes. Pass parts: a rank then sends "
+        f"{right / len(run.record.programs):,.0f} bytes"
+    )
 
 
-def undivided(run, whole):
-    """``whole`` as above."""
-    if whole and {message.nbytes for message in messages(run)} == {whole}:
-        return f"every message carries the whole tensor, {whole:,} bytes: send parts of it"
+def calls_besides(mine, its):
+    """Names of transfers that are not needed."""
+    if set(mine) <= set(its):
+        return ""
+    needless, enough = (" and ".join(sorted(names)) for names in (set(mine) - set(its), set(its) - {"message"}))
+    return f"you call {needless}, where {enough} is enough"
 
 
 def smaller_numbers(trial, right):

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import torch.distributed as dist
 
+from ..console.page import Styled, say
 from ..launching.launch import launch
 from ..rules import ranks_in_words
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
 from .messages import left_open, nobody, transfers
-from .page import Styled, say
 
 TIMEOUT = 20  # seconds, for real processes
 REPORTS = DeadlockError, MismatchError, StuckError, TimeoutError
