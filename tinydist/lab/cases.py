@@ -156,6 +156,9 @@ class Trial:
     def who(self, rank):
         return "it" if self.case.ranks == 1 else f"rank {rank}"
 
+    def where(self, rank, path):
+        return f"{'' if self.case.ranks == 1 else f'on rank {rank} '}{path or 'the result'}"
+
     def there(self, case):
         """The same program in another case of its exercise; kept."""
         if case is not self.case and case not in self.elsewhere:

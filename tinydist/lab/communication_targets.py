@@ -2,24 +2,11 @@
 
 from collections import Counter
 from itertools import dropwhile
+from statistics import median
 
 from ..tracing.record import Operator
 from .errors import Wrong
-from .messages import (
-    are,
-    calls_besides,
-    left_open,
-    many,
-    messages,
-    nobody,
-    of,
-    only_hub,
-    smaller_numbers,
-    star,
-    started,
-    transfers,
-    whole_tensors,
-)
+from .messages import are, left_open, many, messages, nobody, of, started, transfers
 from .target import Target, draw_traffic
 from .tracer import within
 
@@ -119,6 +106,48 @@ class Bytes(Target):
         return self.together(case) if callable(self.together) else self.together
 
 
+def star(sent):
+    most = max(sent)
+    others = median(sorted(sent)[:-1] or [most])
+    if len(sent) > 2 and others and most >= 2 * others:
+        return (
+            f"rank {sent.index(most)} sends {most / others:.3g} times what the others send ({most:,.0f} bytes): this "
+            "is a star, not a ring. All wait for one link"
+        )
+
+
+def whole_tensors(run, whole, right=None):
+    """``whole``: bytes of a tensor, parts of which should be sent; ``right``: those that all ranks send."""
+    if not whole or {message.nbytes for message in messages(run)} != {whole}:
+        return None
+    text = f"every message carries the whole tensor, {whole:,} bytes"
+    if right is None:
+        return f"{text}: send parts of it"
+    count = sum(message.ranks[0] == 0 for message in messages(run))
+    return (
+        f"{text}: with {count} of them a rank sends {count * whole:,} bytes. Pass parts: a rank then sends "
+        f"{right / len(run.record.programs):,.0f} bytes"
+    )
+
+
+def calls_besides(mine, its):
+    """Names of transfers that are not needed."""
+    if set(mine) <= set(its):
+        return ""
+    needless, enough = (" and ".join(sorted(names)) for names in (set(mine) - set(its), set(its) - {"message"}))
+    return f"you call {needless}, where {enough} is enough"
+
+
+def smaller_numbers(trial, right):
+    """As many transfers, and each with half of the bytes, or a quarter of them."""
+    mine, its = (
+        sorted(each.nbytes for each in transfers(one.run) if each.name != "all_to_all") for one in (trial, right)
+    )
+    if any(mine) and any([factor * nbytes for nbytes in mine] == its for factor in (2, 4)):
+        return "As many transfers, and each has a part of the bytes: are the numbers sent in a smaller dtype?"
+    return ""
+
+
 def in_parts(right):
     """Bytes of the whole tensor, where the reference sends parts of it."""
     whole = next((each.nbytes for each in right.arguments[0] if hasattr(each, "nbytes")), None)
@@ -155,7 +184,11 @@ class Messages(Target):
         sent, right = by(0, mine, trial), max(by(0, its, trial))
         if max(sent) > right:
             busiest = sent.index(max(sent))
-            star = f": all goes through rank {busiest}, a star" if only_hub(trial.run, busiest) else ""
+            star = (
+                f": all goes through rank {busiest}, a star"
+                if trial.case.ranks > 2 and all(busiest in pair for pair in mine)
+                else ""
+            )
             raise Wrong(
                 f"rank {busiest} sends {many(sent[busiest], 'message')}, where {are(right)} enough{star}",
                 draw_traffic(trial),

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from math import isclose, isfinite
 
-from .differences import same
+from .differences import close, same, unequal
 from .errors import listed
 from .isolation import memory_limited
 from .leaves import leaves
@@ -45,6 +45,7 @@ class Worlds:
     def __init__(self, exercise, trial, path, results):
         self.exercise, self.trial, self.path, self.results = exercise, trial, path, results
         self.given, self.mine = trial.case.arguments(0), leaves(trial.returned[0], results)
+        self.its = leaves(exercise.right(trial.case).returned[0], results)
         called = [inspect.signature(each).parameters for each in (exercise.program, exercise.reference)]
         self.names = [f"`{name}`" for name in called[len(called[0]) <= 2]][-len(self.given) :]
         self.here = self.pair(self.given)
@@ -109,11 +110,9 @@ class Worlds:
 
     def constant(self, many):
         """So many times what is right in all cases; or as many times as there are things in an argument."""
-        cases = [
-            (self.given, *self.here),
-            *((given, mine.get(self.path), its.get(self.path)) for given, mine, its in self.others),
-        ]
-        cases = [case for case in cases if finite(case[1]) and finite(case[2])]
+        cases = [(self.given, self.mine, self.its), *self.others]
+        cases = [(given, mine.get(self.path), its.get(self.path)) for given, mine, its in cases]
+        cases = [(given, mine, its) for given, mine, its in cases if finite(mine) and finite(its)]
         if all(near(mine, its * many, self.whole * (1 + abs(many))) for _, mine, its in cases):
             if many == -1:
                 return "It has the wrong sign"
@@ -121,9 +120,9 @@ class Worlds:
             shown = f"{many.numerator:,}" + f"/{many.denominator:,}" * (many.denominator > 1)
             return f"It is {shown} times what is right, whatever the arguments are: {wrong}"
         for place, name in enumerate(self.names):
-            counts = [len(each[0][place]) if isinstance(each[0][place], list | dict) else 0 for each in cases]
+            counted = [(given[place], mine, its) for given, mine, its in cases if isinstance(given[place], list | dict)]
             for power, how in ((1, "times"), (-1, "divided by")):
-                if all(counts) and all(near(mine, its * n**power) for n, (_, mine, its) in zip(counts, cases)):
+                if counted and all(near(mine, its * len(things) ** power) for things, mine, its in counted if things):
                     return f"It is what is right {how} the number of things in {name}"
         return ""
 
@@ -172,12 +171,15 @@ class Worlds:
         return None
 
     def edge(self):
-        """It is wrong here, and right beside."""
-        right = [
-            name
-            for place, (name, old) in enumerate(zip(self.names, self.given))
-            if (beside := list(besides(old))) and all(self.agrees(replaced(self.given, place, new)) for new in beside)
-        ]
+        """It is wrong here, and right on both sides, of which one has what is right here, and the other what it has."""
+        at, right = unequal(self.mine, self.its)[0], []
+        for place, (name, old) in enumerate(zip(self.names, self.given)):
+            worlds = [replaced(self.given, place, new) for new in besides(old)]
+            rights = [self.right(given) for given in worlds]
+            found = [each[at] for each in rights if each and at in each]
+            sides = all(any(alike(each, this[at]) for each in found) for this in (self.mine, self.its))
+            if sides and all(map(same, map(self.answer, worlds), rights)):
+                right.append(name)
         if not right:
             return ""
         return (
@@ -185,19 +187,12 @@ class Worlds:
             "divides the other. Look at <, <=, > and >=, and at rounding"
         )
 
-    def agrees(self, arguments):
-        its = self.right(arguments)
-        mine = its and self.answer(arguments)
-        return bool(mine) and same(mine, its)
-
     def one_off(self):
         off = {mine - its for mine, its in self.pairs} if self.whole else set()
         if off - {0} not in ({1}, {-1}):
             return ""
-        one = f"It is one {'more' if 1 in off else 'less'} than is right"
-        if 0 in off:
-            return f"{one}, and with other arguments it may be right: look at <, <= and rounding"
-        return f"{one}, also with other arguments"
+        others = "with other arguments it may be right: look at <, <= and rounding" if 0 in off else "also with others"
+        return f"It is one {'more' if 1 in off else 'less'} than is right, {others}"
 
     def idle(self):
         """Arguments that do not count, or that should not."""
@@ -292,6 +287,10 @@ def besides(thing):
         return thing - 2, thing - 1, thing + 1, thing + 2
     both = [scaled(thing, 1 + by) for by in (-NEAR, NEAR)]
     return () if None in both or both[0] == thing else both
+
+
+def alike(a, b):
+    return near(a, b, 10 * NEAR * abs(a)) if finite(a) and finite(b) else close(a, b)
 
 
 def near(a, b, within=0):

@@ -16,14 +16,6 @@ MOVED = -1  # in place of a count: a number of that rank, from another position
 SLIGHTLY = 1.0  # percent: bfloat16 rounds by 0.4 at most
 
 
-def words_of(trial, rank, path):
-    return f"{on(trial, rank)}{path or 'the result'}"
-
-
-def on(trial, rank):
-    return "" if trial.case.ranks == 1 else f"on rank {rank} "
-
-
 def same_form(what, mine, its):
     if not isinstance(its, torch.Tensor):
         if kind(mine) != kind(its):
@@ -71,7 +63,7 @@ def difference(trial, place, mine, its):
     if isinstance(its, torch.Tensor) and not its.dim():
         mine, its = mine.item(), its.item()
     if not isinstance(its, torch.Tensor):
-        return f"{words_of(trial, rank, path)} is {', where '.join(apart(mine, its))} is right"
+        return f"{trial.where(rank, path)} is {', where '.join(apart(mine, its))} is right"
     wrong = ~torch.isclose(mine.double(), its.double(), rtol=trial.case.rtol, atol=ATOL, equal_nan=True)
     at = wrong.nonzero()[0].tolist()
     count, index = int(wrong.sum()), tuple(at)
@@ -104,12 +96,19 @@ def untouched(trial, names, right):
             if close(old, its.get(path)) and not close(old, mine.get(path)):
                 new = "new tensors, without *=, /=, += and out=" if isinstance(old, torch.Tensor) else "a copy of it"
                 raise Malformed(
-                    f"{words_of(trial, rank, path)} has changed: it belongs to the caller, who may need it again. Make "
+                    f"{trial.where(rank, path)} has changed: it belongs to the caller, who may need it again. Make "
                     f"{new}"
                 )
 
 
 # What it looks like, on all ranks: ``own``, what stood there before, or was given; ``pick``, the same of another trial.
+
+
+def likely(explain, trial, got, want, own, pick):
+    """The first reason that is found; "" for numbers that are off by a little, as of fewer bits."""
+    rank = unequal(got, want)[0]
+    looks = () if slightly_off(got[rank], want[rank]) else (whose, *explain, times, misplaced)
+    return next(filter(None, (look(trial, got, want, own, pick) for look in looks)), "")
 
 
 def whose(trial, got, want, own, pick):
@@ -202,6 +201,14 @@ def weighed(trial, got, want, own, pick):
 
 
 # What can be said where no reason is found.
+
+
+def described(trial, got, want, pick):
+    one = torch.as_tensor(want[0]).numel() == 1
+    if one and trial.case.ranks == 1:  # one number has any ratio
+        return ""
+    of_ranks = times(trial, got, want, [None], pick) if type(got[0]) is float else ""
+    return unlike(got, want) or of_ranks or ratio(got, want)
 
 
 def unlike(got, want):

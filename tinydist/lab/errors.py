@@ -1,6 +1,7 @@
 """Explains why an answer failed: the exception, its rank and its line."""
 
 import re
+from textwrap import indent
 from traceback import walk_tb
 
 from ..simulator.call_sites import site_of_traceback
@@ -43,9 +44,9 @@ def words(error):
     if isinstance(error, Wrong):  # found on a rank, by what the exercise does there
         return str(error)
     if isinstance(error, DeadlockError):
-        return f"it hangs: the ranks wait for one another.\n{indented(str(error))}"
+        return f"it hangs: the ranks wait for one another.\n{indent(str(error), '  ')}"
     if isinstance(error, MismatchError):
-        return f"two ranks do not agree on what passes between them.\n{indented(str(error))}"
+        return f"two ranks do not agree on what passes between them.\n{indent(str(error), '  ')}"
     if isinstance(error, StuckError):
         return (
             f"rank {error.rank} does nothing for {error.seconds:g} s. It sleeps, or waits for something that is no "
@@ -90,10 +91,6 @@ def line_of(error):
     if site is None:
         return "in backward, called by autograd" if BACKWARD in functions_of(error) else "before its first line"
     return f"at {site}"
-
-
-def indented(text):
-    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def listed(things):

@@ -10,8 +10,8 @@ to the values is judged as the cases are run; where one of them does not hold, l
 import contextlib
 import warnings
 from collections import defaultdict
-from difflib import get_close_matches
 from functools import partial
+from textwrap import indent
 from typing import NamedTuple
 
 import torch
@@ -25,10 +25,10 @@ from . import trusted_functions
 from .blanks import is_stub
 from .cases import Alone
 from .communication_targets import Own
-from .errors import Unjudged, Wrong, explain, indented, listed
+from .errors import Unjudged, Wrong, explain, listed
 from .isolation import AVAILABLE, ProcessEnded, case_begins, run_isolated
 from .messages import SHARED
-from .target import Ends, Malformed
+from .target import ENDS, Malformed
 
 SHOWN = 12  # lines of what the ranks printed
 HANGING = "padding-left: 23ch; text-indent: -23ch"  # below what holds
@@ -105,8 +105,8 @@ def judge_isolated(answer, exercise) -> Verdict:
     try:
         return run_isolated(lambda: portable(judge(answer, exercise)))._replace(exercise=exercise)
     except ProcessEnded as ended:
-        (name, holds, _), *others = exercise.check(answer)
-        lines = [Line(name, "wrong", holds), *(Line(name, "-", holds) for name, holds, _ in others)]
+        first, *others = (Line(name, "-", holds) for name, holds, _ in exercise.check(answer))
+        lines = [first._replace(state="wrong"), *others]
         return Verdict(exercise, "wrong", lines, Wrong(str(ended)))
 
 
@@ -145,16 +145,11 @@ def the_same_every_time():
 def what_is_wrong(judge_it):
     try:
         judge_it()
-    except Wrong as wrong:
-        return wrong
-    except NotImplementedError as error:
-        if not error.args:
-            raise
-        return explain(error)
-    except (Unjudged, StuckError):
-        raise
     except Exception as error:
-        return explain(error)
+        not_begun = isinstance(error, NotImplementedError) and not error.args
+        if not_begun or isinstance(error, (Unjudged, StuckError)):
+            raise
+        return error if isinstance(error, Wrong) else explain(error)
     return None
 
 
@@ -200,7 +195,7 @@ class Runs:
                 trial = self.exercise.trial(self.answer, case)
             self.trials.append(trial)
             own = [target for target in self.exercise.early if isinstance(target, Own)] if trial.error else []
-            if any(self.find(target, trial) for target in [*own, Ends(), *self.exercise.early]):
+            if any(self.find(target, trial) for target in [*own, ENDS, *self.exercise.early]):
                 return
         self.complete = True
 
@@ -208,7 +203,7 @@ class Runs:
         self.run()
         if self.trials[-1].stubbed:
             raise NotImplementedError
-        self.raise_wrong(Ends())
+        self.raise_wrong(ENDS)
 
     def hold(self, target):
         self.run()
@@ -231,19 +226,14 @@ class Runs:
                 target.compare(self.exercise, trial, [each.case for each in self.trials[: self.trials.index(trial)]])
                 self.right[target].append(trial.case)
             except Wrong as wrong:
-                right = "" if isinstance(wrong, Malformed) else self.right_with(target, trial, str(wrong))
+                right = "" if isinstance(wrong, Malformed) else self.right_with(target, trial.case)
                 self.wrong[target] = Wrong(told(str(wrong), trial, right), wrong.picture)
         return target in self.wrong
 
-    def right_with(self, target, trial, wrong):
-        """Other numbers of ranks, if nothing else differs; without ranks, where no reason is known, the likest case."""
-        if not isinstance(trial.case, Alone):
-            ranks = {each.ranks for each in self.right[target] if each.kind == trial.case.kind} - {1, trial.case.ranks}
-            return f"{listed(sorted(ranks))} ranks" if ranks else ""
-        if "\n" in wrong:
-            return ""
-        right = [str(case) for case in self.exercise.cases if target.right_in(self.exercise, trial.there(case))]
-        return "".join(get_close_matches(str(trial.case), right, 1, 0))
+    def right_with(self, target, case):
+        """Other numbers of ranks, in cases that differ from it in ranks and sizes alone."""
+        ranks = {each.ranks for each in self.right[target] if each.kind == case.kind} - {1, case.ranks}
+        return f"\nWith {listed(sorted(ranks))} ranks this is right." if ranks else ""
 
     def follow(self):
         """In the hidden case, to one of the right ways; or, if it groups otherwise what it sends, in the one where it
@@ -266,7 +256,7 @@ class Runs:
     def strays(self, trial, case):
         """From all right ways: the target that the last of them misses, and how. (None, None) if it follows one."""
         exercise, failed, wrong = self.exercise, None, None
-        values = [target for target in [Ends(), *exercise.targets] if target.decides]
+        values = [target for target in [ENDS, *exercise.targets] if target.decides]
         for way in [(), *((way,) for way in exercise.alternatives)]:
             try:
                 for target in values:
@@ -278,8 +268,7 @@ class Runs:
 
 
 def told(text, trial, right=""):
-    """``right``: with what it is."""
     text = f"With {trial.case}: {text}"
     if trial.printed:
-        text += f"\nYour ranks printed:\n{indented(chr(10).join(trial.printed[:SHOWN]))}"
-    return text + (f"\nWith {right} this is right." if right else "")
+        text += f"\nYour ranks printed:\n{indent(chr(10).join(trial.printed[:SHOWN]), '  ')}"
+    return text + right

@@ -3,8 +3,6 @@
 Everything is counted in the record of the run, so a program that talks through a global variable has sent nothing.
 """
 
-from statistics import median
-
 from ..tracing.record import Issue, Wait
 
 RETURNING = {  # something to wait for
@@ -57,61 +55,9 @@ def left_open(trial, *_):
     return None
 
 
-# How many, and to whom.
-
-
-def only_hub(run, hub):
-    return len(run.record.programs) > 2 and all(hub in message.ranks for message in messages(run))
-
-
-# Bytes.
-
-
 def nobody(sent):
     if not any(sent):
         return f"nobody sent anything. {SHARED}"
-
-
-def star(sent):
-    most = max(sent)
-    others = median(sorted(sent)[:-1] or [most])
-    if len(sent) > 2 and others and most >= 2 * others:
-        return (
-            f"rank {sent.index(most)} sends {most / others:.3g} times what the others send ({most:,.0f} bytes): this "
-            "is a star, not a ring. All wait for one link"
-        )
-
-
-def whole_tensors(run, whole, right=None):
-    """``whole``: bytes of a tensor, parts of which should be sent; ``right``: those that all ranks send."""
-    if not whole or {message.nbytes for message in messages(run)} != {whole}:
-        return None
-    text = f"every message carries the whole tensor, {whole:,} bytes"
-    if right is None:
-        return f"{text}: send parts of it"
-    count = sum(message.ranks[0] == 0 for message in messages(run))
-    return (
-        f"{text}: with {count} of them a rank sends {count * whole:,} bytes. Pass parts: a rank then sends "
-        f"{right / len(run.record.programs):,.0f} bytes"
-    )
-
-
-def calls_besides(mine, its):
-    """Names of transfers that are not needed."""
-    if set(mine) <= set(its):
-        return ""
-    needless, enough = (" and ".join(sorted(names)) for names in (set(mine) - set(its), set(its) - {"message"}))
-    return f"you call {needless}, where {enough} is enough"
-
-
-def smaller_numbers(trial, right):
-    """As many transfers, and each with half of the bytes, or a quarter of them."""
-    mine, its = (
-        sorted(each.nbytes for each in transfers(one.run) if each.name != "all_to_all") for one in (trial, right)
-    )
-    if any(mine) and any([factor * nbytes for nbytes in mine] == its for factor in (2, 4)):
-        return "As many transfers, and each has a part of the bytes: are the numbers sent in a smaller dtype?"
-    return ""
 
 
 def many(count, thing):

@@ -5,30 +5,17 @@ Floating-point sums may be taken in a different order, so results may differ by 
 
 import inspect
 from contextlib import suppress
+from difflib import get_close_matches
 from types import SimpleNamespace
 
 import torch
 
 from .cases import Alone
 from .dependence import Worlds, finite
-from .differences import (
-    close,
-    difference,
-    misplaced,
-    ratio,
-    same,
-    same_form,
-    slightly_off,
-    times,
-    unequal,
-    unlike,
-    untouched,
-    whose,
-    words_of,
-)
+from .differences import close, described, difference, likely, same, same_form, unequal, untouched
 from .errors import Wrong
 from .exercise import mistake
-from .leaves import in_place, kind, leaves, misfit, shares_memory, tensors_of, written
+from .leaves import in_place, kind, leaves, misfit, shares_memory, tensors_of
 from .messages import left_open
 from .target import Malformed, Target
 
@@ -60,7 +47,7 @@ class Values(Target):
             self.form(trial, rank, mine, its)
         mine, its = self.seen(trial), self.seen(right)
         for (rank, path), want in its.items():
-            same_form(words_of(trial, rank, path), mine[rank, path], want)
+            same_form(trial.where(rank, path), mine[rank, path], want)
         wrong = unequal(mine, its, trial.case.rtol)
         if wrong:
             told = difference(trial, wrong[0], mine[wrong[0]], its[wrong[0]])
@@ -88,7 +75,7 @@ class Values(Target):
 
     def shown(self, trial):
         """(rank, path) -> what is there; a path is a text."""
-        results = written(trial) if self.in_place else trial.returned
+        results = map(tensors_of, trial.arguments) if self.in_place else trial.returned
         return {
             (rank, path): leaf for rank, each in enumerate(results) for path, leaf in leaves(each, self.names).items()
         }
@@ -144,17 +131,13 @@ class Values(Target):
         got, want = ([each[rank, path] for rank in judged] for each in (mine, its))
         if judged != list(range(trial.case.ranks)) or any(a.shape != b.shape for a, b in zip(got, want)):
             return left_open(trial) or ""  # what it looks like on all ranks cannot be said
-        rank = min(rank for rank, each in wrong if each == path)
-        if slightly_off(got[rank], want[rank]):
-            return ""
 
         def pick(trial):
             return [self.seen(trial).get((rank, path)) for rank in range(trial.case.ranks)]
 
         given = [trial.case.arguments(rank) for rank in range(trial.case.ranks)]
         own = pick(SimpleNamespace(case=trial.case, error=None, arguments=given, returned=list(map(tensors_of, given))))
-        looks = (look(trial, got, want, own, pick) for look in (left_open, whose, *self.explain, times, misplaced))
-        return next(filter(None, looks), "")
+        return left_open(trial) or likely(self.explain, trial, got, want, own, pick)
 
     def known(self, exercise, trial, right):
         mine, its = self.seen(trial), self.seen(right) or {}
@@ -174,12 +157,16 @@ class Values(Target):
             return [each for (_, path), each in self.seen(trial).items() if path == wrong[0][1]]
 
         got, want = (pick(each) for each in (trial, right)) if wrong and self.tell else ((), ())
-        if not got or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
-            return ""
-        if isinstance(trial.case, Alone) and torch.as_tensor(want[0]).numel() == 1:  # one number has any ratio
-            return ""
-        of_ranks = times(trial, got, want, [None], pick) if type(got[0]) is float else ""
-        return unlike(got, want) or of_ranks or ratio(got, want)
+        numbers = got and all(type(each) in (float, torch.Tensor) for each in (*got, *want))
+        return (described(trial, got, want, pick) if numbers else "") or self.likest_right(exercise, trial)
+
+    def likest_right(self, exercise, trial):
+        """Without ranks: beside the case of that name."""
+        cases = exercise.cases if isinstance(trial.case, Alone) else ()
+        right = [str(case) for case in cases if same(self.seen(trial.there(case)), self.seen(exercise.right(case)))]
+        return "".join(
+            f"It is right with {name}: what is other here?" for name in get_close_matches(str(trial.case), right, 1, 0)
+        )
 
 
 def least(mine):
