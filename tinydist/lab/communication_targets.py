@@ -33,9 +33,7 @@ class Own(Target):
             if others:
                 names = " and ".join(f"torch.distributed.{each}" for each in others)
                 raise Wrong(f"{names} {'is' if len(others) == 1 else 'are'} not allowed here; {self.instead}")
-        called = trial.called
-        if self.lent:
-            called = {name for name in called if not any(within(each, name) for each in self.lent)}
+        called = {name for name in trial.called if not any(within(each, name) for each in self.lent)}
         names = [told for home, told in self.solved.items() if any(within(home, name) for name in called)]
         names += [f"the solution of {name}" for name in exercise.solutions_among(called)]
         names += [f"torch's {name}" for name in (*sorted(trial.torchs), *sorted(self.ran(trial)))]

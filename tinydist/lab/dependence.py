@@ -218,13 +218,12 @@ class Worlds:
 
     def as_if(self):
         """It would be right if one argument were another: here, and in the other cases that show it."""
-        wrong = [(given, mine) for given, mine, its in self.others if not same(mine, its)]
         ways = []
         for words, *way in self.takes():
             if self.right_if(self.mine, self.given, *way):
-                elsewhere = [self.right_if(mine, given, *way) for given, mine, _ in self.others]
-                shown = any(self.right_if(mine, given, *way) for given, mine in wrong)
-                ways += [words] * (False not in elsewhere and (shown or not wrong))
+                elsewhere = {(self.right_if(mine, given, *way), same(mine, its)) for given, mine, its in self.others}
+                shown = (True, False) in elsewhere or all(right for _, right in elsewhere)
+                ways += [words] * (shown and not elsewhere & {(False, False), (False, True)})
         return f"This would be right if {ways[0]}" if len(ways) == 1 else ""  # of several each may be a chance
 
     def takes(self):

@@ -128,18 +128,18 @@ def whose(trial, got, want, own, pick):
 
 def times(trial, got, want, own, pick):
     p = trial.case.ranks
-    for power, how in (
-        (1, "small, and there are as many ranks: divided where it should not be, or twice?"),
-        (-1, f"large, and there are as many ranks: not divided, or added {p} times?"),
-    ):
-        if p > 1 and as_large(got, want, p**power) and goes_with_ranks(trial, pick, power):
-            return f"the result is {p} times too {how}"
-    if p > 1 and all(each is not None and each.shape == got[0].shape for each in own):
+    if p == 1:
+        return None
+    divided, added = "divided where it should not be, or twice?", f"not divided, or added {p} times?"
+    for power, how, why in ((1, "small", divided), (-1, "large", added)):
+        if as_large(got, want, p**power) and goes_with_ranks(trial, pick, power):
+            return f"the result is {p} times too {how}, and there are as many ranks: {why}"
+    if all(each is not None and each.shape == got[0].shape for each in own):
         row = torch.stack([each.double() for each in own])
         for word, each in (("largest", row.amax(0)), ("smallest", row.amin(0))):
             if not close(each, want[0].double()) and all(close(mine.double(), each) for mine in got):
                 return f"it is the {word} of what the ranks have, number by number"
-    if p > 1 and not any(map(any, trial.run.traffic)):
+    if not any(map(any, trial.run.traffic)):
         return f"nobody sent anything. {SHARED}"
     return None
 
@@ -204,8 +204,7 @@ def weighed(trial, got, want, own, pick):
 
 
 def described(trial, got, want, pick):
-    one = torch.as_tensor(want[0]).numel() == 1
-    if one and trial.case.ranks == 1:  # one number has any ratio
+    if trial.case.ranks == 1 and torch.as_tensor(want[0]).numel() == 1:  # one number has any ratio
         return ""
     of_ranks = times(trial, got, want, [None], pick) if type(got[0]) is float else ""
     return unlike(got, want) or of_ranks or ratio(got, want)

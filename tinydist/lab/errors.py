@@ -53,7 +53,7 @@ def words(error):
             f"message, at {error.site}"
         )
     where = f"{rank_of(error)}{line_of(error.__cause__ if isinstance(error, Left) else error)}"
-    if isinstance(error, TooLong) and not rank_of(error):
+    if isinstance(error, TooLong) and error.__traceback__ is None:
         return f"{error}, and its `except:` catches what should stop it: name the exceptions that you expect"
     if isinstance(error, TooLong):
         return f"{error}: {where}\n{LOOP}"
@@ -81,7 +81,7 @@ def functions_of(error):
 
 def rank_of(error):
     notes = " ".join(getattr(error, "__notes__", None) or ())
-    found = re.search(r"on (rank \d+) of \d+", notes)
+    found = re.search(r"on (rank \d+) of (?!1\b)", notes)  # where there are others
     return f"{found[1]}, " if found else ""
 
 

@@ -101,7 +101,6 @@ def judge_isolated(answer, exercise) -> Verdict:
         return judge(answer, exercise)
     with the_same_every_time():
         exercise.run_reference()  # here, where it is kept for the next check
-
     try:
         return run_isolated(lambda: portable(judge(answer, exercise)))._replace(exercise=exercise)
     except ProcessEnded as ended:

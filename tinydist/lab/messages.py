@@ -30,10 +30,7 @@ def started(run, rank):
     return [entry.transfer for entry in of(run.record.programs[rank], Issue)]
 
 
-# None left over.
-
-
-def left_open(trial, *_):
+def left_open(trial):
     """Of a rank that leaves a message alone, or does not wait for what it has started. Wrong values may come of it."""
     programs = trial.run.record.programs if trial.run else []  # none: a rank has ended it
     for rank, program in enumerate(programs):
