@@ -60,11 +60,10 @@ class Target:
             raise
         except Wrong as wrong:
             found = self.mistaken(exercise, trial, right, earlier)
-            likely = found.get(2) or self.general(trial, right) or found.get(1)
             perhaps = found.get(0, "") and f"{PERHAPS}{found[0]}"
-            if not likely and not (perhaps and trial.case.ranks > 1):
-                likely = self.known(exercise, trial, right)
-            raise Wrong(because(likely or perhaps, str(wrong)), wrong.picture) from None
+            likely = found.get(2) or self.general(trial, right) or found.get(1) or (trial.case.ranks > 1 and perhaps)
+            reason = likely or self.known(exercise, trial, right, perhaps)
+            raise Wrong(because(reason, str(wrong)), wrong.picture) from None
 
     def mistaken(self, exercise, trial, right, earlier=()):
         """How alike -> the words of the likest mistake that gives the same, and gets as far; else of the first. 0: of
@@ -108,9 +107,9 @@ class Target:
         """A reason that holds for any exercise."""
         return ""
 
-    def known(self, exercise, trial, right):
-        """Where no reason is found: what can be said besides the numbers."""
-        return ""
+    def known(self, exercise, trial, right, perhaps):
+        """Where no reason is found: what can be said besides the numbers; ``perhaps``: a guess, or ""."""
+        return perhaps
 
 
 def because(reason, facts):
