@@ -68,7 +68,7 @@ class Values(Target):
                 )
         elif found := misfit(mine, its, self.names):
             path, there, right = found
-            named = f": {', '.join(self.names)}" if right is its and isinstance(its, tuple | list) else ""
+            named = f": {', '.join(self.names)}" if self.names and right is its else ""
             raise Malformed(
                 f"{who} returned {f'{path} as ' * bool(path)}{kind(there)}, where {kind(right)} is right{named}"
             )
@@ -95,7 +95,7 @@ class Values(Target):
         if how < 2 or not (self.variants or isinstance(trial.case, Alone)):
             return super().trust(exercise, trial, mistake, how, earlier)
         wrong, either, _ = likeness = self.shares(exercise, trial, mistake)
-        if either == 1 or wrong > least(self.seen(trial)):
+        if either == 1 or (wrong > least(self.seen(trial)) and (self.variants or either > 1 / 2)):
             return 2, likeness
         return int(min(wrong, either) > 1 / 2), likeness
 
