@@ -16,7 +16,7 @@ from .differences import close, described, difference, likely, same, same_form, 
 from .errors import Wrong
 from .exercise import mistake
 from .leaves import in_place, kind, leaves, misfit, shares_memory, tensors_of
-from .messages import left_open
+from .messages import left_open, nobody
 from .target import Malformed, Target
 
 SMALL = 99  # up to here whole numbers are soon the same by chance
@@ -137,7 +137,8 @@ class Values(Target):
 
         given = [trial.case.arguments(rank) for rank in range(trial.case.ranks)]
         own = pick(SimpleNamespace(case=trial.case, error=None, arguments=given, returned=list(map(tensors_of, given))))
-        return left_open(trial) or likely(self.explain, trial, got, want, own, pick)
+        reason = left_open(trial) or likely(self.explain, trial, got, want, own, pick)
+        return reason or (any(map(any, right.run.traffic)) and nobody(map(sum, trial.run.traffic))) or ""
 
     def known(self, exercise, trial, right, perhaps):
         mine, its = self.seen(trial), self.seen(right) or {}
