@@ -92,9 +92,11 @@ class Values(Target):
         return int(not word and close(mine[first], other[first]))
 
     def trust(self, exercise, trial, mistake, how, earlier):
+        held, _ = trust = super().trust(exercise, trial, mistake, how, earlier)
         if how < 2 or not (self.variants or isinstance(trial.case, Alone)):
-            return super().trust(exercise, trial, mistake, how, earlier)
-        wrong, either, _ = likeness = self.shares(exercise, trial, mistake)
+            return trust
+        wrong, either, _ = shares = self.shares(exercise, trial, mistake)
+        likeness = *shares, held == how
         if either == 1 or (wrong > least(self.seen(trial)) and (self.variants or either > 1 / 2)):
             return 2, likeness
         return int(min(wrong, either) > 1 / 2), likeness
@@ -104,8 +106,7 @@ class Values(Target):
         how many places of all that came back."""
         wrong, either, places = [], [], 0
         for case in exercise.cases:
-            runs = trial.there(case), exercise.run(case, mistake), exercise.right(case)
-            mine, other, its = map(self.seen, runs)
+            mine, other, its = map(self.seen, (trial.there(case), exercise.run(case, mistake), exercise.right(case)))
             agree = same(mine, other)
             wrong += [agree] * (not same(mine, its))
             either += [agree] * (not (same(mine, its) and same(other, its)))
@@ -149,8 +150,7 @@ class Values(Target):
                     return words
         if isinstance(trial.case, Alone):
             numbers = [path for rank, path in unequal(mine, its) if finite(its[rank, path])]
-            reason = Worlds(exercise, trial, numbers[0] if numbers else None, self.names).reason()
-            if reason:
+            if reason := Worlds(exercise, trial, numbers[0] if numbers else None, self.names).reason():
                 return reason
         wrong = unequal(mine, its, trial.case.rtol)
 
