@@ -97,7 +97,7 @@ class Values(Target):
             return trust
         wrong, either, _ = shares = self.shares(exercise, trial, mistake)
         likeness = *shares, held == how
-        if either == 1 or (wrong > least(self.seen(trial)) and (self.variants or either > 1 / 2)):
+        if either == 1 or wrong > least(self.seen(trial)):
             return 2, likeness
         return int(min(wrong, either) > 1 / 2), likeness
 
