@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tinydist.lab.author import Part, Varied, Wrong
+from tinydist.lab.author import Part, Wrong
 
 
 @dataclass
@@ -109,14 +109,14 @@ class Results(Part):
         return super().general(trial, right)
 
 
-class VariedResults(Varied, Results):
+class VariedResults(Results):
     """NaN is the same, whatever led to it."""
 
-    def mistaken(self, exercise, trial, right, earlier=()):
-        if any(each.isnan().any() for each in self.seen(trial).values()):
-            return Part.mistaken(self, exercise, trial, right, earlier)
-        return super().mistaken(exercise, trial, right, earlier)
+    def trust(self, exercise, trial, mistake, how, earlier):
+        if mistake in self.variants and any(each.isnan().any() for each in self.seen(trial).values()):
+            return None, ()
+        return super().trust(exercise, trial, mistake, how, earlier)
 
 
-class VariedSlots(Varied, Slots):
+class VariedSlots(Slots):
     """Of a cache."""

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .chapter import INSTEAD, SOLVED
 
@@ -109,7 +109,7 @@ VARIANTS = [
 ]
 
 
-class Predicted(Varied, Part):
+class Predicted(Part):
     """The right number is not told, but how far off yours is."""
 
     def __init__(self, name, key, holds):

@@ -1,6 +1,6 @@
 """Attention on several GPUs: what each holds and reads when heads are divided, or requests; and which way to take."""
 
-from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .chapter import SOLVED
 
@@ -83,10 +83,6 @@ VARIANTS = [
 ]
 
 
-class VariedPart(Varied, Part):
-    """Of what is returned."""
-
-
 @exercise(
     title="Divide heads or requests?",
     minutes=20,
@@ -94,20 +90,20 @@ class VariedPart(Varied, Part):
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", BY_HAND, (*SOLVED, "tinydist.serving", "tinydist.planner")),
-        VariedPart(
+        Part(
             "heads",
             "heads",
             "bytes that the busiest GPU reads if heads are divided: MLA, more KV heads than GPUs and fewer. "
             "DeepSeek-V3 with 32 requests of 4,096 tokens on 8 GPUs: 10.6 GB",
             variants=VARIANTS,
         ),
-        VariedPart(
+        Part(
             "requests",
             "requests",
             "the same if requests are divided, evenly and not. DeepSeek-V3, as above: 12.6 GB",
             variants=VARIANTS,
         ),
-        VariedPart("choice", "choice", "the way that reads less, if it fits; else neither", variants=VARIANTS),
+        Part("choice", "choice", "the way that reads less, if it fits; else neither", variants=VARIANTS),
     ],
     mistakes=[
         mistake(

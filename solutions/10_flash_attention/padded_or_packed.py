@@ -2,7 +2,7 @@
 
 import math
 
-from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .chapter import BY_HAND, SOLVED
 
@@ -30,7 +30,7 @@ TRIANGLES, SQUARES, KEPT = "n * (n + 1) // 2", "4 * 2 * len(lengths) * longest**
 DOWN = "The last tile may be short, and is visited, too: round up"
 
 
-class Predicted(Varied, Part):
+class Predicted(Part):
     """What is right is not told."""
 
     def __init__(self, name, holds, *variants):

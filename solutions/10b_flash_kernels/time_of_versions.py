@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .chapter import BY_HAND, SOLVED
 
@@ -50,7 +50,7 @@ EXCHANGED, MATMUL, EXP = "4 * 4 * 128 * (head_dim + 2)", "matmul = 4 * queries",
 DOWN = "A short tile has a block, or a place in one, too: round up"
 
 
-class Predicted(Varied, Part):
+class Predicted(Part):
     """What is right is not told."""
 
     def __init__(self, name, holds, *variants):

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tinydist.lab.author import Memory, Part, Varied, exercise, mistake
+from tinydist.lab.author import Memory, Part, exercise, mistake
 
 from .chapter import BY_HAND
 from .in_blocks import HIGH, LOW, decoded, step
@@ -35,10 +35,6 @@ WRITTEN = "keys[block, slot], values[block, slot] = key, value"
 MERGED = "mixed = mixed * old + weights @ values[table[i], slots]"
 
 
-class OfVariants(Varied, Part):
-    """Of the results, those under one name."""
-
-
 class NoCopy(Memory):
     def general(self, trial, right):
         return (
@@ -55,7 +51,7 @@ class NoCopy(Memory):
     program=decoded,
     targets=[
         BY_HAND,
-        OfVariants(
+        Part(
             "cache",
             "[blocks",
             "each new key and value in the next slot of its own sequence, and all else as it was",
@@ -76,7 +72,7 @@ class NoCopy(Memory):
                 ("All sequences write into the block of the first", BLOCK, "block, slot = tables[0][0], n % size"),
             ],
         ),
-        OfVariants(
+        Part(
             "values",
             "result",
             "those of a softmax over the tokens in the window: block sizes 1 to 5, some shared; "

@@ -102,8 +102,8 @@ class Passes(Varied):
     def general(self, trial, right):
         return ""
 
-    def known(self, exercise, trial, right):
-        return ""
+    def known(self, exercise, trial, right, perhaps):
+        return perhaps
 
 
 def said(decisions):

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Part, Varied, Wrong, alone, exercise, kind, mistake
+from tinydist.lab.author import Part, Wrong, alone, exercise, kind, mistake
 
 from .chapter import BY_HAND, events_of
 
@@ -157,13 +157,6 @@ VARIANTS = [
 ]
 
 
-class OfVariants(Varied, Part):
-    """Of the results, those under one name."""
-
-    def enough(self, mine, agree, wrong):
-        return super().enough(mine, agree, wrong) or (agree > 1 and agree > wrong / 2)  # lists: hardly by chance
-
-
 @exercise(
     title="Blocks that are shared until someone writes",
     minutes=35,
@@ -172,16 +165,12 @@ class OfVariants(Varied, Part):
     program=replay,
     targets=[
         BY_HAND,
-        OfVariants(
-            "refused", "refused", "what does not fit changes nothing; a copy takes a block, too", variants=VARIANTS
-        ),
-        OfVariants(
-            "copies", "copies", "a shared block is copied before it is written, and no other is", variants=VARIANTS
-        ),
-        OfVariants(
+        Part("refused", "refused", "what does not fit changes nothing; a copy takes a block, too", variants=VARIANTS),
+        Part("copies", "copies", "a shared block is copied before it is written, and no other is", variants=VARIANTS),
+        Part(
             "tables", "tables", "always the free block with the smallest number, for the copy first", variants=VARIANTS
         ),
-        OfVariants("references", "references", "how many tables name each block", variants=VARIANTS),
+        Part("references", "references", "how many tables name each block", variants=VARIANTS),
     ],
     mistakes=[
         mistake(

@@ -3,7 +3,7 @@
 from random import Random
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .chapter import SOLVED
 
@@ -185,7 +185,7 @@ VARIANTS = [
 ]
 
 
-class Predicted(Varied, Part):
+class Predicted(Part):
     """What is right is not told."""
 
     def __init__(self, name, key, holds):

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Own, Part, Varied, Wrong, alone, exercise, kind, mistake
+from tinydist.lab.author import Own, Part, Wrong, alone, exercise, kind, mistake
 
 from .chapter import SOLVED
 
@@ -104,10 +104,6 @@ VARIANTS = [
 ]
 
 
-class OfVariants(Varied, Part):
-    """Of the results, those under one name."""
-
-
 @exercise(
     title="What a prefix cache finds",
     minutes=30,
@@ -116,13 +112,13 @@ class OfVariants(Varied, Part):
     program=as_texts,
     targets=[
         Own("built by yourself", "here it is for you to build", SOLVED),
-        OfVariants(
+        Part(
             "found",
             "found",
             "tokens whose keys and values are there: of full blocks, and all tokens before alike",
             variants=VARIANTS,
         ),
-        OfVariants(
+        Part(
             "tables", "tables", "blocks in the queue's order, and last to first when a request ends", variants=VARIANTS
         ),
     ],

@@ -3,7 +3,7 @@
 from random import Random
 from typing import NamedTuple
 
-from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .chapter import SOLVED
 
@@ -76,7 +76,7 @@ def test_cases():
         yield alone(lambda each=each: each, f"{model.name}, {about}")
 
 
-class Predicted(Varied, Part):
+class Predicted(Part):
     """The right number is not told."""
 
     def __init__(self, name, key, holds, *variants):

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .chapter import SOLVED
 
@@ -106,10 +106,6 @@ THERE = [
 ]
 
 
-class OfVariants(Varied, Part):
-    """Of the results, those under one name."""
-
-
 @exercise(
     title="What a benchmark's log says",
     minutes=20,
@@ -117,8 +113,8 @@ class OfVariants(Varied, Part):
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", "here it is arithmetic, and yours", SOLVED),
-        OfVariants("p99", "p99", "of the requests that come in the window: 99 of 100 wait no longer", variants=WAIT),
-        OfVariants(
+        Part("p99", "p99", "of the requests that come in the window: 99 of 100 wait no longer", variants=WAIT),
+        Part(
             "TPOT",
             "TPOT",
             "the mean over requests, each counted alike",
@@ -147,7 +143,7 @@ class OfVariants(Varied, Part):
                 ("This is the sum over the requests: their mean is asked for", "sum(gaps) / len(gaps)", "sum(gaps)"),
             ],
         ),
-        OfVariants(
+        Part(
             "per token",
             "per token",
             "the mean over requests, from arrival to last token",
@@ -166,8 +162,8 @@ class OfVariants(Varied, Part):
                 ("The latency is not divided by the tokens", "(last - arrival) / tokens", "(last - arrival)"),
             ],
         ),
-        OfVariants("at start", "at start", "how many requests have come and not ended", variants=THERE),
-        OfVariants("at end", "at end", "how many requests have come and not ended", variants=THERE),
+        Part("at start", "at start", "how many requests have come and not ended", variants=THERE),
+        Part("at end", "at end", "how many requests have come and not ended", variants=THERE),
     ],
     mistakes=[
         mistake(

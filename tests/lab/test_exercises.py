@@ -17,8 +17,8 @@ from tinydist.lab import judge
 from tinydist.lab.costs import CLUSTER
 from tinydist.lab.differences import close
 from tinydist.lab.leaves import leaves
-from tinydist.lab.saved_notebook import answer_in
 from tinydist.syllabus.registry import course, find, of_chapter
+from tinydist.syllabus.saved_notebook import answer_in
 
 CHAPTERS = sorted({exercise.chapter for exercise in course()})
 EACH = pytest.mark.parametrize("name", [exercise.name for exercise in course()])

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+import torch.distributed as dist
 from lab.mini import exercise
 
 from tinydist.lab.author import Case, Malformed, Memory, Values, Wrong, alone
 from tinydist.lab.cases import Trial
 from tinydist.lab.differences import slightly_off, untouched
 from tinydist.lab.exercise import Mistake
-from tinydist.lab.leaves import kind_of, leaves
+from tinydist.lab.leaves import kind, leaves
 from tinydist.lab.target import because
 
 
@@ -61,7 +62,7 @@ def test_what_is_held_is_counted_besides_what_was_given(answer):
 
 
 def test_a_dict_is_told_by_its_keys():
-    assert kind_of({"a": 1, "b": 2}) == "a dict: 'a', 'b'"
+    assert kind({"a": 1, "b": 2}) == "a dict: 'a', 'b'"
 
 
 @pytest.mark.parametrize("ranks, done", [(1, "computed"), (2, "sent, or added,")])
@@ -173,3 +174,25 @@ def test_a_mistake_that_agrees_in_one_place_is_not_told_of_the_whole():
             with pytest.raises(Wrong) as caught:
                 values.compare(made, made.trial(lambda ranks, answer=answer: answer, case))
             assert ("The two are exchanged" in str(caught.value)) == exchanged
+
+
+def test_a_part_of_another_form_is_told_by_its_name():
+    text = told(lambda tensor: {"worst": [1.0], "best": 2.0}, lambda tensor: {"worst": [1.0, 2.0], "best": 2.0})
+    assert text == "rank 0 returned worst as a list of 1 thing, where a list of 2 things is right"
+
+
+@pytest.mark.parametrize("factor, as_many", [(dist.get_world_size, True), (lambda: 2, False)])
+def test_twice_too_large_on_two_ranks_is_as_many_as_ranks_only_if_it_is_so_on_three(factor, as_many):
+    cases, values = [Case(ranks, lambda rank: (torch.arange(4.0) + rank,)) for ranks in (2, 3)], Values("")
+    made = exercise(lambda tensor: tensor + 1, cases, values)
+    with pytest.raises(Wrong) as caught:
+        values.compare(made, made.trial(lambda tensor: (tensor + 1) * factor(), cases[0]))
+    assert "2 times too large" in str(caught.value) and ("as many ranks" in str(caught.value)) == as_many
+
+
+def test_where_nothing_is_known_a_case_that_is_right_stands_beside():
+    cases, values = [alone(lambda n=n: (n,), f"n = {n}") for n in (3, 4, 5)], Values("")
+    made = exercise(lambda n: str(n), cases, values)
+    with pytest.raises(Wrong) as caught:
+        values.compare(made, made.trial(lambda n: "many" if n == 4 else str(n), cases[1]))
+    assert str(caught.value).startswith("It is right with n = 5: what is other here?\nThe result is 'many'")

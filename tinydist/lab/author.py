@@ -9,7 +9,7 @@ from .exercise import also, exercise, mistake
 from .leaves import kind
 from .messages import many
 from .results import Part, Values
+from .results import Values as Varied
 from .target import Malformed, Target, draw_traffic
-from .variants import Varied
 
 of_sums = (unchanged, contributions)

@@ -29,11 +29,7 @@ IN_PLACE = ("all_reduce", "broadcast", "reduce")  # these write where they read
 
 
 class Ended(Exception):
-    """A rank ends the run for all, who may be anywhere: ``result`` is what each has returned."""
-
-    def __init__(self, result):
-        super().__init__(result)
-        self.result = result
+    """A rank ends the run for all, who may be anywhere: ``Ended(result)``, what each has returned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +78,12 @@ def turned(case):
 
 class Trial:
     """``arguments`` and ``returned``: by rank, as they are after the run; ``given``: bytes of the arguments, before it.
-    ``error``: what stopped it, or None."""
+    ``error``: what stopped it, or None; ``exercise``: the one whose answer is tried, or None."""
 
     def __init__(self, program, case, watched=True, listen="", observe=True):
         self.program, self.case = program, case
         how = {"observe": observe, **case.how}
-        self.run = self.error = None
+        self.run = self.error = self.exercise = None
         self.elsewhere = {}  # case -> the same program there
         self.arguments, self.returned, self.given = (), (), [0] * case.ranks
         self.tracers = [Tracer(listen, counted=how["observe"] is True) for _ in range(case.ranks)] if watched else []
@@ -101,15 +97,12 @@ class Trial:
         except KeyboardInterrupt:
             raise
         except Ended as ended:
-            self.returned = (ended.result,) * case.ranks
+            self.returned = ended.args * case.ranks
         except BaseException as error:
             self.error = error
         self.printed = printed.getvalue().splitlines()
         if watched:
             self.error = self._not_allowed() or self.error
-        if isinstance(case, Alone) and isinstance(self.error, Exception):
-            notes = getattr(self.error, "__notes__", None) or ()
-            self.error.__notes__ = [note for note in notes if note != "on rank 0 of 1"]
 
     def _rank(self):
         rank = dist.get_rank()
@@ -150,6 +143,18 @@ class Trial:
     def stubbed(self):
         """A rank came to a bare ``raise NotImplementedError``."""
         return isinstance(self.error, NotImplementedError) and not self.error.args
+
+    def who(self, rank):
+        return "it" if self.case.ranks == 1 else f"rank {rank}"
+
+    def where(self, rank, path):
+        return f"{'' if self.case.ranks == 1 else f'on rank {rank} '}{path or 'the result'}"
+
+    def there(self, case):
+        """The same program in another case of its exercise; kept."""
+        if case is not self.case and case not in self.elsewhere:
+            self.elsewhere[case] = Trial(self.program, case)
+        return self if case is self.case else self.elsewhere[case]
 
     def again(self, watched=False, **changes):
         """The same in another world."""

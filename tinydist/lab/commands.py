@@ -21,7 +21,7 @@ def show_list(beginning=""):
             chapter = entry.chapter
             print(chapter)
         mark, tries = state(summary.done.get(entry.name, progress.NEW))
-        print(f"  {mark:<4} {entry.name:<22} {entry.minutes:>3} min  {stars(entry):<6} {entry.title}{tries}")
+        print(f"  {mark:<4} {entry.name:<22} {entry.minutes:>3} min  {'*' * entry.difficulty:<6} {entry.title}{tries}")
     following = summary.following()
     print(f"{summary.count}. {f'Next: {following.name}' if following else 'All are done'}.")
 
@@ -29,10 +29,6 @@ def show_list(beginning=""):
 def state(entry):
     tries = f" ({entry['tries']} tr{'y' if entry['tries'] == 1 else 'ies'})" if entry["tries"] else ""
     return "done" if entry["passed"] else "-", tries
-
-
-def stars(entry):
-    return "*" * entry.difficulty
 
 
 def show_next():
@@ -74,20 +70,16 @@ def check_answers(name):
 
 
 def check_answer(exercise):
+    from ..syllabus.saved_notebook import answer_in
     from .reader import find, report  # with torch
-    from .saved_notebook import answer_in
 
     path = path_of(exercise)
     verdict = report(answer_in(path, exercise.name), find(exercise.name))
     if verdict.state == "not yet":
-        print(f"\n{work_on(path)}")
+        print(f"\n{unwritable(path) or f'Work on it in {shown(path)}, and save the notebook'}")
     if verdict.state == "wrong":
         print(f"\nA hint: {command('hint', exercise.name)}")
     return verdict.passed
-
-
-def work_on(path):
-    return unwritable(path) or f"Work on it in {shown(path)}, and save the notebook"
 
 
 def show_hint(name):
@@ -97,7 +89,7 @@ def show_hint(name):
 
 
 def reset(name):
-    from .saved_notebook import put_stub_back
+    from ..syllabus.saved_notebook import put_stub_back
 
     exercise = find(name)
     before = put_stub_back(path_of(exercise), exercise)

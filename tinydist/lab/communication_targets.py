@@ -2,24 +2,11 @@
 
 from collections import Counter
 from itertools import dropwhile
+from statistics import median
 
 from ..tracing.record import Operator
 from .errors import Wrong
-from .messages import (
-    are,
-    left_open,
-    many,
-    messages,
-    nobody,
-    of,
-    only_hub,
-    smaller_numbers,
-    star,
-    started,
-    transfers,
-    undivided,
-    whole_tensors,
-)
+from .messages import are, left_open, many, messages, nobody, of, started, transfers
 from .target import Target, draw_traffic
 from .tracer import within
 
@@ -46,9 +33,7 @@ class Own(Target):
             if others:
                 names = " and ".join(f"torch.distributed.{each}" for each in others)
                 raise Wrong(f"{names} {'is' if len(others) == 1 else 'are'} not allowed here; {self.instead}")
-        called = trial.called
-        if self.lent:
-            called = {name for name in called if not any(within(each, name) for each in self.lent)}
+        called = {name for name in trial.called if not any(within(each, name) for each in self.lent)}
         names = [told for home, told in self.solved.items() if any(within(home, name) for name in called)]
         names += [f"the solution of {name}" for name in exercise.solutions_among(called)]
         names += [f"torch's {name}" for name in (*sorted(trial.torchs), *sorted(self.ran(trial)))]
@@ -100,18 +85,12 @@ class Bytes(Target):
                 reason = (
                     nobody(mine)
                     or (not everybody and star(mine))
-                    or whole_tensors(trial.run, sum(its), in_parts(right))
+                    or whole_tensors(trial.run, in_parts(right), sum(its))
                     or f"{who} {have:,.0f} bytes{in_all}, where {want:,.0f} are {'enough' if self.fewer else 'right'}"
                 )
-                others = self.other_calls(trial, right) if self.names else ""
-                raise Wrong(f"{others}{reason}: {self.formula}", draw_traffic(trial))
-
-    def other_calls(self, trial, right):
-        mine, its = ({each.name for each in transfers(one.run)} for one in (trial, right))
-        if mine <= its:
-            return ""
-        enough = " and ".join(sorted(its - {"message"}))
-        return f"you call {' and '.join(sorted(mine - its))}, where {enough} is enough. "
+                names = ({each.name for each in transfers(one.run)} for one in (trial, right))
+                others = calls_besides(*names) if self.names else ""
+                raise Wrong(f"{others}{'. ' * bool(others)}{reason}: {self.formula}", draw_traffic(trial))
 
     def shown(self, trial):
         """By rank; or a list of one number, of all ranks."""
@@ -123,6 +102,48 @@ class Bytes(Target):
 
     def all_of(self, case):
         return self.together(case) if callable(self.together) else self.together
+
+
+def star(sent):
+    most = max(sent)
+    others = median(sorted(sent)[:-1] or [most])
+    if len(sent) > 2 and others and most >= 2 * others:
+        return (
+            f"rank {sent.index(most)} sends {most / others:.3g} times what the others send ({most:,.0f} bytes): this "
+            "is a star, not a ring. All wait for one link"
+        )
+
+
+def whole_tensors(run, whole, right=None):
+    """``whole``: bytes of a tensor, parts of which should be sent; ``right``: those that all ranks send."""
+    if not whole or {message.nbytes for message in messages(run)} != {whole}:
+        return None
+    text = f"every message carries the whole tensor, {whole:,} bytes"
+    if right is None:
+        return f"{text}: send parts of it"
+    count = sum(message.ranks[0] == 0 for message in messages(run))
+    return (
+        f"{text}: with {count} of them a rank sends {count * whole:,} bytes. Pass parts: a rank then sends "
+        f"{right / len(run.record.programs):,.0f} bytes"
+    )
+
+
+def calls_besides(mine, its):
+    """Names of transfers that are not needed."""
+    if set(mine) <= set(its):
+        return ""
+    needless, enough = (" and ".join(sorted(names)) for names in (set(mine) - set(its), set(its) - {"message"}))
+    return f"you call {needless}, where {enough} is enough"
+
+
+def smaller_numbers(trial, right):
+    """As many transfers, and each with half of the bytes, or a quarter of them."""
+    mine, its = (
+        sorted(each.nbytes for each in transfers(one.run) if each.name != "all_to_all") for one in (trial, right)
+    )
+    if any(mine) and any([factor * nbytes for nbytes in mine] == its for factor in (2, 4)):
+        return "As many transfers, and each has a part of the bytes: are the numbers sent in a smaller dtype?"
+    return ""
 
 
 def in_parts(right):
@@ -149,7 +170,9 @@ class Messages(Target):
         if self.most:
             self.at_most(trial, mine, its)
         elif mine != its:
-            raise Wrong(undivided(trial.run, in_parts(right)) or self.other_way(trial, mine, its), draw_traffic(trial))
+            raise Wrong(
+                whole_tensors(trial.run, in_parts(right)) or self.other_way(trial, mine, its), draw_traffic(trial)
+            )
 
     def at_most(self, trial, mine, its):
         for rank, (count, right) in enumerate(zip(by(1, mine, trial), by(1, its, trial))):
@@ -159,7 +182,11 @@ class Messages(Target):
         sent, right = by(0, mine, trial), max(by(0, its, trial))
         if max(sent) > right:
             busiest = sent.index(max(sent))
-            star = f": all goes through rank {busiest}, a star" if only_hub(trial.run, busiest) else ""
+            star = (
+                f": all goes through rank {busiest}, a star"
+                if trial.case.ranks > 2 and all(busiest in pair for pair in mine)
+                else ""
+            )
             raise Wrong(
                 f"rank {busiest} sends {many(sent[busiest], 'message')}, where {are(right)} enough{star}",
                 draw_traffic(trial),
@@ -225,9 +252,8 @@ class Collectives(Target):
 
     def difference(self, rank, mine, its):
         names = sorted({name for name, _ in its})
-        others = sorted({name for name, _ in mine} - set(names))
-        if others:
-            return f"you call {' and '.join(others)}, where {' and '.join(names)} is enough"
+        if others := calls_besides({name for name, _ in mine}, names):
+            return others
         name = names[0].replace("_", "-") if len(names) == 1 else "collective"
         if self.together and mine != its:
             have, want = (sum(nbytes for _, nbytes in calls) for calls in (mine, its))

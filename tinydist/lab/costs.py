@@ -34,12 +34,12 @@ class Memory(Target):
             enough = self.most(trial.case) if self.most else its + slack
             if mine > enough:
                 raise Wrong(
-                    f"{on(trial, rank)}holds {mine:,} bytes {self.what}, where {enough:,.0f} are enough: "
+                    f"{trial.who(rank)} holds {mine:,} bytes {self.what}, where {enough:,.0f} are enough: "
                     f"{self.holds}. {self.advice}".removesuffix(". "),
                     drawing("memory", trial.run, rank),
                 )
             if mine < its * self.least:
-                raise Malformed(f"{on(trial, rank)}holds {mine:,} bytes {self.what}, of {its:,}: {OUTSIDE}")
+                raise Malformed(f"{trial.who(rank)} holds {mine:,} bytes {self.what}, of {its:,}: {OUTSIDE}")
         if trial.tracers and trial.case is self.weighed(exercise):  # no mistake of the exercise's is of this kind
             enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
             if all(outside_of_tensors(trial) > enough for _ in range(3)):  # once, things are loaded
@@ -62,10 +62,6 @@ class Memory(Target):
         return 2 * (mine == other and mine != right)
 
 
-def on(trial, rank):
-    return "it " if trial.case.ranks == 1 else f"rank {rank} "
-
-
 class Flops(Target):
     """At most those of the reference, in as few matmuls; and at least ``least`` of them: else the matmuls were not
     observed."""
@@ -85,19 +81,19 @@ class Flops(Target):
 
     def judge(self, exercise, trial, right):
         for rank, (mine, its) in enumerate(zip(self.seen(trial), self.seen(right))):
-            who, cost, enough = on(trial, rank), sum(mine), sum(its)
+            who, cost, enough = trial.who(rank), sum(mine), sum(its)
             if cost < self.least * enough:
                 raise Wrong(
-                    f"{who}multiplies matrices with {cost:,} FLOPs, where {enough:,} are right. NumPy, Python's lists, "
-                    "(a * b).sum() and dot products are not counted: multiply matrices of torch, with @"
+                    f"{who} multiplies matrices with {cost:,} FLOPs, where {enough:,} are right. NumPy, Python's "
+                    "lists, (a * b).sum() and dot products are not counted: multiply matrices of torch, with @"
                 )
             if cost > enough:
                 raise Wrong(
-                    f"{who}multiplies matrices {len(mine)} times with {cost:,} FLOPs, where {len(its)} products with "
+                    f"{who} multiplies matrices {len(mine)} times with {cost:,} FLOPs, where {len(its)} products with "
                     f"{enough:,} are enough. Is something computed that nobody needs, or more often than once?"
                 )
             if len(mine) > len(its):
-                raise Wrong(f"{who}multiplies matrices {len(mine)} times, where {len(its)} are enough: larger blocks")
+                raise Wrong(f"{who} multiplies matrices {len(mine)} times, where {len(its)} are enough: larger blocks")
 
 
 class Seconds(Target):

@@ -1,7 +1,7 @@
 """What a wrong number has to do with the arguments: it is the right one times some of them, or lacks a product of them,
 or would be right if one of them were another.
 
-The answer runs with one argument after another scaled; so does the reference.
+The answer runs with one argument after another scaled, and so does the reference; and both in the other cases.
 """
 
 import inspect
@@ -11,11 +11,14 @@ from functools import cached_property
 from itertools import chain
 from math import isclose, isfinite
 
-from .differences import same
+from .differences import close, same, unequal
 from .errors import listed
+from .isolation import memory_limited
 from .leaves import leaves
 
 WHOLE, FEW, FAR = ((2, 4), (1 / 2, 1 / 4)), ((1.01, 1.03), (1 / 2, 1 / 4)), (64, 1 / 64)  # scales
+BUDGET = 2**29  # bytes that a run with other arguments may write: an argument may be the size of a tensor
+NEAR = 1e-6  # so much more, or less, is a little
 POWERS = {0: "", 1: "", -1: "", 2: "²", -2: "²", 3: "³"}
 FORMS = {  # of a whole number of things, such as ranks
     "({0} - 1)/{0}": lambda n: (n - 1) / n,
@@ -41,6 +44,7 @@ class Worlds:
     def __init__(self, exercise, trial, path, results):
         self.exercise, self.trial, self.path, self.results = exercise, trial, path, results
         self.given, self.mine = trial.case.arguments(0), leaves(trial.returned[0], results)
+        self.its = leaves(exercise.right(trial.case).returned[0], results)
         called = [inspect.signature(each).parameters for each in (exercise.program, exercise.reference)]
         self.names = [f"`{name}`" for name in called[len(called[0]) <= 2]][-len(self.given) :]
         self.here = self.pair(self.given)
@@ -67,16 +71,28 @@ class Worlds:
         return both if all(map(finite, both)) else None
 
     def answer(self, arguments):
-        run = self.trial.again(watched=True, arguments=lambda rank: arguments)
+        with memory_limited(BUDGET):
+            run = self.trial.again(watched=True, arguments=lambda rank: arguments)
         return None if run.error else leaves(run.returned[0], self.results)
 
     def right(self, arguments):
-        with suppress(Exception):
+        with suppress(Exception), memory_limited(BUDGET):
             return leaves(self.exercise.program(self.exercise.reference, *arguments), self.results)
 
+    @cached_property
+    def others(self):
+        """(arguments, what the answer returns, what is right) in the other cases in which it comes to its end."""
+        cases = [case for case in self.exercise.cases if case is not self.trial.case]
+        runs = [(case.arguments(0), self.trial.there(case), self.exercise.right(case)) for case in cases]
+        return [
+            (given, *(leaves(run.returned[0], self.results) for run in both))
+            for given, *both in runs
+            if not any(run.error for run in both)
+        ]
+
     def reason(self):
-        looks = (self.times, self.lacks, self.one_off, self.idle, self.as_if, self.follows)
-        return next(filter(None, (look() for look in (looks if self.worlds else looks[4:5]))), "")
+        looks = (self.times, self.lacks, self.edge, self.one_off, self.idle, self.as_if, self.follows)
+        return next(filter(None, (look() for look in (looks if self.worlds else (self.edge, self.as_if)))), "")
 
     def times(self):
         """It is the right number times something."""
@@ -86,14 +102,29 @@ class Worlds:
             return ""  # chosen among them, not computed
         many = Fraction(self.here[0] / self.here[1]).limit_denominator(9)
         many = many or Fraction(1, round(self.here[1] / self.here[0]))
-        if many == -1 and all(near(mine, -its) for mine, its in self.pairs):
-            return "It has the wrong sign"
-        if many != 1 and all(near(mine, its * many, self.whole * (1 + float(many))) for mine, its in self.pairs):
-            wrong = "is it in another unit?" if many > 999 or many < 1e-3 else "a constant in it is wrong"
-            shown = f"{many.numerator:,}" + f"/{many.denominator:,}" * (many.denominator > 1)
-            return f"It is {shown} times what is right, whatever the arguments are: {wrong}"
+        if many != 1 and all(near(mine, its * many, self.whole * (1 + abs(many))) for mine, its in self.pairs):
+            return self.constant(many)
         known, text = self.product(lambda mine, its: mine / its, 2 / min(self.here) if self.whole else 0)
         return f"It is what is right times {text}" if known else ""
+
+    def constant(self, many):
+        """So many times what is right wherever it is wrong; or as many times as there are things in an argument."""
+        cases = [(self.given, self.mine, self.its), *self.others]
+        cases = [(given, mine.get(self.path), its.get(self.path)) for given, mine, its in cases]
+        cases = [(given, mine, its) for given, mine, its in cases if finite(mine) and finite(its) and mine != its]
+        simple = len(cases) > 1 or max(abs(many.numerator), many.denominator) <= 4  # in one case much is by chance
+        if simple and all(near(mine, its * many, self.whole * (1 + abs(many))) for _, mine, its in cases):
+            if many == -1:
+                return "It has the wrong sign"
+            wrong = "is it in another unit?" if not 1e-3 <= abs(many) < 1000 else "a constant in it is wrong"
+            shown = f"{many.numerator:,}" + f"/{many.denominator:,}" * (many.denominator > 1)
+            return f"It is {shown} times what is right, whatever the arguments are: {wrong}"
+        for place, name in enumerate(self.names):
+            counted = [(given[place], mine, its) for given, mine, its in cases if isinstance(given[place], list | dict)]
+            for power, how in ((1, "times"), (-1, "divided by")):
+                if counted and all(near(mine, its * len(things) ** power) for things, mine, its in counted if things):
+                    return f"It is what is right {how} the number of things in {name}"
+        return ""
 
     def lacks(self):
         """What it has too much, or too little, is a product of arguments."""
@@ -139,14 +170,30 @@ class Worlds:
                     return text.format(name), True, form(old)
         return None
 
+    def edge(self):
+        """It is wrong here, and right on both sides, of which one has what is right here, and the other what it has."""
+        at, right = unequal(self.mine, self.its)[0], []
+        for place, (name, old) in enumerate(zip(self.names, self.given)):
+            worlds = [replaced(self.given, place, new) for new in besides(old)]
+            rights = [self.right(given) for given in worlds]
+            found = [each[at] for each in rights if each and at in each]
+            sides = all(any(alike(each, this[at]) for each in found) for this in (self.mine, self.its))
+            if sides and not alike(self.mine[at], self.its[at]) and all(map(same, map(self.answer, worlds), rights)):
+                right.append(name)
+        if not right:
+            return ""
+        return (
+            f"With {listed(right)} a little larger, or smaller, it is right: here two things are just equal, or one "
+            "divides the other. Look at <, <=, > and >=, and at rounding"
+        )
+
     def one_off(self):
         off = {mine - its for mine, its in self.pairs} if self.whole else set()
         if off - {0} not in ({1}, {-1}):
             return ""
-        one = f"It is one {'more' if 1 in off else 'less'} than is right"
-        if 0 in off:
-            return f"{one}, and with other arguments it may be right: look at <, <= and rounding"
-        return f"{one}, also with other arguments"
+        right = "and with other arguments it may be right: look at <, <= and rounding"
+        others = right if 0 in off else "also with other arguments"
+        return f"It is one {'more' if 1 in off else 'less'} than is right, {others}"
 
     def idle(self):
         """Arguments that do not count, or that should not."""
@@ -171,14 +218,14 @@ class Worlds:
         return times or all(near(a - b, mine[0] - its[0], 2 * self.whole) for a, b in zip(mine, its))
 
     def as_if(self):
-        """It would be right if one argument were another."""
+        """It would be right if one argument were another: here, and in the other cases that show it."""
         ways = []
         for words, *way in self.takes():
-            if self.right_if(self.mine, self.given, *way) and all(
-                self.right_if(mine, given, *way) is not False for mine, given in self.others
-            ):
-                ways.append(words)
-        return f"This would be right if {', or '.join(ways)}" if 0 < len(ways) < 4 else ""
+            if self.right_if(self.mine, self.given, *way):
+                elsewhere = {(self.right_if(mine, given, *way), same(mine, its)) for given, mine, its in self.others}
+                shown = (True, False) in elsewhere or all(right for _, right in elsewhere)
+                ways += [words] * (shown and not elsewhere & {(False, False), (False, True)})
+        return f"This would be right if {ways[0]}" if len(ways) == 1 else ""  # of several each may be a chance
 
     def takes(self):
         """(words, place, another place, what of the argument there is taken for the one here)."""
@@ -190,12 +237,6 @@ class Worlds:
             for other in numbers:
                 if 1e-3 < abs(self.given[other] / (here or 1)) < 1e3:
                     yield f"{name} were as large as {self.names[other]}", place, other, lambda x: x
-
-    @cached_property
-    def others(self):
-        """What the answer returns in some other cases; and their arguments."""
-        cases = [each.arguments(0) for each in self.exercise.cases if each is not self.trial.case][:6]
-        return [(self.answer(given), given) for given in cases]
 
     def right_if(self, mine, given, place, other, of):
         """None: it cannot be told, as the argument is the same."""
@@ -238,6 +279,18 @@ def scaled(thing, by):
         return each and dict(zip(thing, each))
     new = thing * by if finite(thing) else None
     return new if new is None or type(thing) is float else int(new) if new == int(new) else None
+
+
+def besides(thing):
+    """The same, with numbers that are a little larger, and a little smaller."""
+    if type(thing) is int:
+        return thing - 2, thing - 1, thing + 1, thing + 2
+    both = [scaled(thing, 1 + by) for by in (-NEAR, NEAR)]
+    return () if None in both or both[0] == thing else both
+
+
+def alike(a, b):
+    return near(a, b, 10 * NEAR * abs(a)) if finite(a) and finite(b) else close(a, b)
 
 
 def near(a, b, within=0):

@@ -6,7 +6,7 @@ import torch
 
 from ..rules import ranks_in_words
 from .leaves import kind, leaves
-from .messages import SHARED, messages
+from .messages import messages
 from .target import GUESS, Malformed
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -16,28 +16,17 @@ MOVED = -1  # in place of a count: a number of that rank, from another position
 SLIGHTLY = 1.0  # percent: bfloat16 rounds by 0.4 at most
 
 
-def words_of(trial, rank, path):
-    return f"{on(trial, rank)}{path or 'the result'}"
-
-
-def on(trial, rank):
-    return "" if trial.case.ranks == 1 else f"on rank {rank} "
-
-
 def same_form(what, mine, its):
-    if isinstance(its, torch.Tensor):
-        if type(mine) not in PLAIN:
-            raise Malformed(f"{what} is {kind(mine)}, where a tensor of shape {list(its.shape)} is right")
-        for name in ("shape", "dtype"):
-            have, want = (str(getattr(each, name)).removeprefix("torch.") for each in (mine, its))
+    if not isinstance(its, torch.Tensor):
+        if kind(mine) != kind(its):
+            raise Malformed(f"{what} is {kind(mine)}, where {kind(its)} is right")
+    elif type(mine) not in PLAIN:
+        raise Malformed(f"{what} is {kind(mine)}, where a tensor of shape {list(its.shape)} is right")
+    else:
+        for name, *both in (("shape", list(mine.shape), list(its.shape)), ("dtype", mine.dtype, its.dtype)):
+            have, want = (str(each).removeprefix("torch.") for each in both)
             if have != want:
-                have, want = (each.replace("Size(", "").rstrip(")") for each in (have, want))
                 raise Malformed(f"{what} has {name} {have}, where {want} is right")
-    elif type(its) in (int, float):
-        if type(mine) not in (int, float):
-            raise Malformed(f"{what} is {kind(mine)}, where a number is right")
-    elif type(mine) is not type(its):
-        raise Malformed(f"{what} is {kind(mine)}, where {kind(its)} is right")
 
 
 def close(a, b, rtol=1e-4):
@@ -74,7 +63,7 @@ def difference(trial, place, mine, its):
     if isinstance(its, torch.Tensor) and not its.dim():
         mine, its = mine.item(), its.item()
     if not isinstance(its, torch.Tensor):
-        return f"{words_of(trial, rank, path)} is {', where '.join(apart(mine, its))} is right"
+        return f"{trial.where(rank, path)} is {', where '.join(apart(mine, its))} is right"
     wrong = ~torch.isclose(mine.double(), its.double(), rtol=trial.case.rtol, atol=ATOL, equal_nan=True)
     at = wrong.nonzero()[0].tolist()
     count, index = int(wrong.sum()), tuple(at)
@@ -107,12 +96,19 @@ def untouched(trial, names, right):
             if close(old, its.get(path)) and not close(old, mine.get(path)):
                 new = "new tensors, without *=, /=, += and out=" if isinstance(old, torch.Tensor) else "a copy of it"
                 raise Malformed(
-                    f"{words_of(trial, rank, path)} has changed: it belongs to the caller, who may need it again. Make "
+                    f"{trial.where(rank, path)} has changed: it belongs to the caller, who may need it again. Make "
                     f"{new}"
                 )
 
 
 # What it looks like, on all ranks: ``own``, what stood there before, or was given; ``pick``, the same of another trial.
+
+
+def likely(explain, trial, got, want, own, pick):
+    """The first reason that is found; "" for numbers that are off by a little, as of fewer bits."""
+    rank = unequal(got, want)[0]
+    looks = () if slightly_off(got[rank], want[rank]) else (whose, *explain, times, misplaced)
+    return next(filter(None, (look(trial, got, want, own, pick) for look in looks)), "")
 
 
 def whose(trial, got, want, own, pick):
@@ -132,24 +128,36 @@ def whose(trial, got, want, own, pick):
 
 def times(trial, got, want, own, pick):
     p = trial.case.ranks
-    if p > 1 and all(close(mine * p, right) for mine, right in zip(got, want)):
-        return (
-            f"the result is {p} times too small, and there are as many ranks: divided where it should not be, or twice?"
-        )
-    if p > 1 and all(close(mine, right * p) for mine, right in zip(got, want)):
-        return f"the result is {p} times too large, and there are as many ranks: not divided, or added {p} times?"
-    if p > 1 and all(each is not None and each.shape == got[0].shape for each in own):
+    if p == 1:
+        return None
+    divided, added = "divided where it should not be, or twice?", f"not divided, or added {p} times?"
+    for power, how, why in ((1, "small", divided), (-1, "large", added)):
+        if as_large(got, want, p**power) and goes_with_ranks(trial, pick, power):
+            return f"the result is {p} times too {how}, and there are as many ranks: {why}"
+    if all(each is not None and each.shape == got[0].shape for each in own):
         row = torch.stack([each.double() for each in own])
         for word, each in (("largest", row.amax(0)), ("smallest", row.amin(0))):
             if not close(each, want[0].double()) and all(close(mine.double(), each) for mine in got):
                 return f"it is the {word} of what the ranks have, number by number"
-    if p > 1 and not any(map(any, trial.run.traffic)):
-        return f"nobody sent anything. {SHARED}"
     return None
+
+
+def as_large(got, want, factor):
+    return all(close(mine * factor, right) for mine, right in zip(got, want))
+
+
+def goes_with_ranks(trial, pick, power):
+    """Is it so with another number of ranks, too?"""
+    for case in trial.exercise.cases if trial.exercise else ():
+        if case.ranks not in (1, trial.case.ranks) and not trial.there(case).error:
+            return as_large(pick(trial.there(case)), pick(trial.exercise.right(case)), case.ranks**power)
+    return True
 
 
 def misplaced(trial, got, want, own, pick):
     """Numbers that belong elsewhere; not such as are there twice."""
+    if not want[0].dim():
+        return None
     rank = unequal(got, want)[0]
     wrong = ~torch.isclose(got[rank].double(), want[rank].double(), rtol=1e-4, atol=ATOL)
     row = torch.cat([each.flatten() for each in want]).double()
@@ -170,7 +178,7 @@ def as_many(counts):
     def look(trial, got, want, own, pick):
         for count, what in counts(trial):
             for times, how in ((count, "large"), (1 / count, "small")):
-                if count != 1 and all(close(mine, right * times) for mine, right in zip(got, want)):
+                if count != 1 and as_large(got, want, 1 / times):
                     return f"It is {simple(count)} times too {how}, as many as there are {what}"
         return None
 
@@ -191,6 +199,13 @@ def weighed(trial, got, want, own, pick):
 
 
 # What can be said where no reason is found.
+
+
+def described(trial, got, want, pick):
+    if trial.case.ranks == 1 and torch.as_tensor(want[0]).numel() == 1:  # one number has any ratio
+        return ""
+    of_ranks = times(trial, got, want, [None], pick) if type(got[0]) is float else ""
+    return unlike(got, want) or of_ranks or ratio(got, want)
 
 
 def unlike(got, want):
@@ -231,7 +246,7 @@ def simple(times):
     return str(near) if abs(near - times) < 1e-5 * abs(times) else f"{times:.4g}"
 
 
-def ratio(got, want, ranks=1):
+def ratio(got, want):
     """Of numbers that are all so many times too large, or too small, or squared."""
     mine, its = (torch.cat([torch.as_tensor(each).double().flatten() for each in them]) for them in (got, want))
     times = multiple(mine, its)
@@ -241,11 +256,7 @@ def ratio(got, want, ranks=1):
     if times is None or (len(its.unique()) == 1 and abs(near - abs(times)) > 1e-5):  # one number has any ratio
         return "It is the square of what is right" if mine.shape == its.shape and close(mine, its.square()) else ""
     many, how = (times, "large") if times > 1 else (1 / times, "small")
-    if many < 1:
-        return ""
-    as_many = ", and there are as many ranks" if many == ranks else ""
-    as_many += f", as if {ranks} ranks were 2" if 2 * many == ranks and ranks % 2 else ""
-    return f"All of it is {simple(many)} times too {how}{as_many}"
+    return f"All of it is {simple(many)} times too {how}" if many > 1 and simple(many) != "1" else ""
 
 
 # The same of a sum over the ranks. To find which ranks contribute to a wrong sum, it runs once per rank, with that

@@ -1,8 +1,10 @@
 """Explains why an answer failed: the exception, its rank and its line."""
 
 import re
+from textwrap import indent
+from traceback import walk_tb
 
-from ..simulator.call_sites import CallSite, is_library
+from ..simulator.call_sites import site_of_traceback
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
@@ -42,16 +44,16 @@ def words(error):
     if isinstance(error, Wrong):  # found on a rank, by what the exercise does there
         return str(error)
     if isinstance(error, DeadlockError):
-        return f"it hangs: the ranks wait for one another.\n{indented(str(error))}"
+        return f"it hangs: the ranks wait for one another.\n{indent(str(error), '  ')}"
     if isinstance(error, MismatchError):
-        return f"two ranks do not agree on what passes between them.\n{indented(str(error))}"
+        return f"two ranks do not agree on what passes between them.\n{indent(str(error), '  ')}"
     if isinstance(error, StuckError):
         return (
             f"rank {error.rank} does nothing for {error.seconds:g} s. It sleeps, or waits for something that is no "
             f"message, at {error.site}"
         )
     where = f"{rank_of(error)}{line_of(error.__cause__ if isinstance(error, Left) else error)}"
-    if isinstance(error, TooLong) and not rank_of(error):
+    if isinstance(error, TooLong) and error.__traceback__ is None:
         return f"{error}, and its `except:` catches what should stop it: name the exceptions that you expect"
     if isinstance(error, TooLong):
         return f"{error}: {where}\n{LOOP}"
@@ -69,36 +71,26 @@ def words(error):
 
 def of_empty_batch(error):
     """torch does not say it: it looks at the first of the list."""
-    link = error.__traceback__
-    while link and link.tb_next:
-        link = link.tb_next
-    return isinstance(error, IndexError) and link and link.tb_frame.f_code.co_name in BATCH
+    return isinstance(error, IndexError) and functions_of(error)[-1] in BATCH
+
+
+def functions_of(error):
+    """On the way to it."""
+    return [frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__)]
 
 
 def rank_of(error):
     notes = " ".join(getattr(error, "__notes__", None) or ())
-    found = re.search(r"on (rank \d+) of \d+", notes)
+    found = re.search(r"on (rank \d+) of (?!1\b)", notes)  # where there are others
     return f"{found[1]}, " if found else ""
 
 
 def line_of(error):
     """The learner's last line on the way to the error."""
-    link, last, before = error.__traceback__, None, "before its first line"
-    while link:
-        if link.tb_frame.f_code.co_name == BACKWARD:
-            before = "in backward, called by autograd"
-        if not is_library[link.tb_frame.f_code.co_filename]:
-            last = link
-        link = link.tb_next
-    if last is None:
-        return before
-    site = CallSite(last.tb_frame)
-    site.instruction = last.tb_lasti  # the frame may have gone on, in a `finally`
+    site = site_of_traceback(error.__traceback__)
+    if site is None:
+        return "in backward, called by autograd" if BACKWARD in functions_of(error) else "before its first line"
     return f"at {site}"
-
-
-def indented(text):
-    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def listed(things):

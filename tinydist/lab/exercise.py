@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from typing import NamedTuple
 
 from . import blanks
@@ -35,6 +35,11 @@ def mistake(words, *edits, given=False):
 def also(*edits):
     """Not a mistake: another right way, where the results in the hidden world may be others."""
     return Mistake("", edits, False)
+
+
+def edits(mistakes):
+    """Of all of them, one after the other."""
+    return tuple(chain.from_iterable(each.edits for each in mistakes))
 
 
 def call(answer, *arguments):
@@ -93,9 +98,7 @@ class Exercise:
         """Mistakes; and several of them at once, the first of which is reported."""
         given = [each for each in self.mistakes if each.given]
         several = [those for count in range(2, len(given) + 1) for those in combinations(given, count)]
-        return self.mistakes + [
-            Mistake(those[0].words, sum((each.edits for each in those), ()), True) for those in several
-        ]
+        return self.mistakes + [Mistake(those[0].words, edits(those), True) for those in several]
 
     @cached_property
     def text(self):
@@ -112,12 +115,7 @@ class Exercise:
     @property
     def source(self):
         """What stands in the reader's notebook."""
-        return blanks.stub(self.edited(self.text[0], [each for each in self.mistakes if each.given]))
-
-    def edited(self, text, mistakes):
-        for each in mistakes:
-            text = blanks.edited(text, each.edits)
-        return text
+        return blanks.stub(blanks.edited(self.text[0], edits(each for each in self.mistakes if each.given)))
 
     @cached_property
     def cases(self):
@@ -153,7 +151,7 @@ class Exercise:
     @property
     def listen(self):
         """A word in names of torch's functions, which answers should not call."""
-        return next((target.torchs for target in self.targets if getattr(target, "torchs", "")), "")
+        return next(filter(None, (target.torchs for target in self.targets)), "")
 
     def before(self, target):
         """The targets that are judged before it."""
@@ -182,7 +180,9 @@ class Exercise:
     def trial(self, function, case, watched=True):
         computed = any(target.operators and target.looks_at(case, self) for target in self.targets)
         observe = True if computed else "communication"
-        return Trial(lambda *arguments: self.program(function, *arguments), case, watched, self.listen, observe)
+        trial = Trial(lambda *arguments: self.program(function, *arguments), case, watched, self.listen, observe)
+        trial.exercise = self
+        return trial
 
     def outside(self, case):
         """Bytes that the reference takes besides tensors."""
@@ -198,7 +198,7 @@ class Exercise:
 
     def variant(self, *mistakes):
         """The solution with these, as a function."""
-        text = "\n" * (self.text[1] - 1) + self.edited(self.solution, mistakes)
+        text = "\n" * (self.text[1] - 1) + blanks.edited(self.solution, edits(mistakes))
         names = {**vars(self.module), "__name__": blanks.MISTAKEN}
         file = f"{self.module.__file__}, {zlib.crc32(text.encode()):08x}"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # Triton reads the source

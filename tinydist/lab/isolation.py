@@ -119,8 +119,8 @@ def _child(sender, function):
     gc.freeze()  # so that gc.get_objects does not find the reference's results
     _reports = sender
     torch.set_num_threads(1)  # OpenMP's other threads are not here
-    _limit_memory()
-    sender.send(("ends", function()))
+    with memory_limited(MEMORY):
+        sender.send(("ends", function()))
 
 
 @contextmanager
@@ -141,10 +141,19 @@ def run_begins():
         _reports.send(("run", None))
 
 
-def _limit_memory():
-    """Of what it may write, so that an allocation is refused with the line that asked; of a stack all counts."""
+@contextmanager
+def memory_limited(nbytes):
+    """Of what is written besides what is there, so that an allocation is refused with the line that asked; of a stack
+    all counts."""
+    if not AVAILABLE:
+        yield
+        return
     import resource
 
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (int(lines["VmData"].split()[0]) * 1024 + MEMORY, most))
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(lines["VmData"].split()[0]) * 1024 + nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -11,10 +11,12 @@ import contextlib
 import warnings
 from collections import defaultdict
 from functools import partial
+from textwrap import indent
 from typing import NamedTuple
 
 import torch
 
+from ..console.page import Styled, plain
 from ..console.progress_message import in_notebook
 from ..simulator.autograd_warning import UnseenByAutograd
 from ..simulator.stuck import StuckError
@@ -23,11 +25,10 @@ from . import trusted_functions
 from .blanks import is_stub
 from .cases import Alone
 from .communication_targets import Own
-from .errors import Unjudged, Wrong, explain, indented, listed
+from .errors import Unjudged, Wrong, explain, listed
 from .isolation import AVAILABLE, ProcessEnded, case_begins, run_isolated
 from .messages import SHARED
-from .page import Styled, plain
-from .target import Ends, Malformed
+from .target import ENDS, Malformed
 
 SHOWN = 12  # lines of what the ranks printed
 HANGING = "padding-left: 23ch; text-indent: -23ch"  # below what holds
@@ -100,12 +101,11 @@ def judge_isolated(answer, exercise) -> Verdict:
         return judge(answer, exercise)
     with the_same_every_time():
         exercise.run_reference()  # here, where it is kept for the next check
-
     try:
         return run_isolated(lambda: portable(judge(answer, exercise)))._replace(exercise=exercise)
     except ProcessEnded as ended:
-        (name, holds, _), *others = exercise.check(answer)
-        lines = [Line(name, "wrong", holds), *(Line(name, "-", holds) for name, holds, _ in others)]
+        first, *others = (Line(name, "-", holds) for name, holds, _ in exercise.check(answer))
+        lines = [first._replace(state="wrong"), *others]
         return Verdict(exercise, "wrong", lines, Wrong(str(ended)))
 
 
@@ -144,16 +144,11 @@ def the_same_every_time():
 def what_is_wrong(judge_it):
     try:
         judge_it()
-    except Wrong as wrong:
-        return wrong
-    except NotImplementedError as error:
-        if not error.args:
-            raise
-        return explain(error)
-    except (Unjudged, StuckError):
-        raise
     except Exception as error:
-        return explain(error)
+        not_begun = isinstance(error, NotImplementedError) and not error.args
+        if not_begun or isinstance(error, (Unjudged, StuckError)):
+            raise
+        return error if isinstance(error, Wrong) else explain(error)
     return None
 
 
@@ -199,7 +194,7 @@ class Runs:
                 trial = self.exercise.trial(self.answer, case)
             self.trials.append(trial)
             own = [target for target in self.exercise.early if isinstance(target, Own)] if trial.error else []
-            if any(self.find(target, trial) for target in [*own, Ends(), *self.exercise.early]):
+            if any(self.find(target, trial) for target in [*own, ENDS, *self.exercise.early]):
                 return
         self.complete = True
 
@@ -207,7 +202,7 @@ class Runs:
         self.run()
         if self.trials[-1].stubbed:
             raise NotImplementedError
-        self.raise_wrong(Ends())
+        self.raise_wrong(ENDS)
 
     def hold(self, target):
         self.run()
@@ -230,9 +225,14 @@ class Runs:
                 target.compare(self.exercise, trial, [each.case for each in self.trials[: self.trials.index(trial)]])
                 self.right[target].append(trial.case)
             except Wrong as wrong:
-                others = () if isinstance(wrong, Malformed) else differ_in_ranks(self.right[target], trial.case)
-                self.wrong[target] = Wrong(told(str(wrong), trial, others), wrong.picture)
+                right = "" if isinstance(wrong, Malformed) else self.right_with(target, trial.case)
+                self.wrong[target] = Wrong(told(str(wrong), trial, right), wrong.picture)
         return target in self.wrong
+
+    def right_with(self, target, case):
+        """Other numbers of ranks, in cases that differ from it in ranks and sizes alone."""
+        ranks = {each.ranks for each in self.right[target] if each.kind == case.kind} - {1, case.ranks}
+        return f"\nWith {listed(sorted(ranks))} ranks this is right." if ranks else ""
 
     def follow(self):
         """In the hidden case, to one of the right ways; or, if it groups otherwise what it sends, in the one where it
@@ -255,7 +255,7 @@ class Runs:
     def strays(self, trial, case):
         """From all right ways: the target that the last of them misses, and how. (None, None) if it follows one."""
         exercise, failed, wrong = self.exercise, None, None
-        values = [target for target in [Ends(), *exercise.targets] if target.decides]
+        values = [target for target in [ENDS, *exercise.targets] if target.decides]
         for way in [(), *((way,) for way in exercise.alternatives)]:
             try:
                 for target in values:
@@ -266,15 +266,8 @@ class Runs:
         return failed, wrong
 
 
-def told(text, trial, others=()):
-    """``others``: numbers of ranks in which it is right."""
+def told(text, trial, right=""):
     text = f"With {trial.case}: {text}"
     if trial.printed:
-        text += f"\nYour ranks printed:\n{indented(chr(10).join(trial.printed[:SHOWN]))}"
-    return text + (f"\nWith {listed(others)} ranks this is right." if others else "")
-
-
-def differ_in_ranks(cases, case):
-    """The numbers of ranks, but 1, of those among ``cases`` that differ from ``case`` in ranks and sizes alone."""
-    alike = {each.ranks for each in cases if each.kind == case.kind}
-    return sorted(alike - {1, case.ranks})
+        text += f"\nYour ranks printed:\n{indent(chr(10).join(trial.printed[:SHOWN]), '  ')}"
+    return text + right

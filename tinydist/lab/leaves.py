@@ -7,16 +7,31 @@ import torch
 
 def leaves(thing, names=(), path=""):
     """path -> what is there, of lists, dicts and dataclasses in one another."""
+    parts = parts_of(thing, names, path)
+    if parts is None:
+        return {path: thing}
+    return {place: leaf for at, part in parts.items() for place, leaf in leaves(part, (), at).items()}
+
+
+def parts_of(thing, names=(), path=""):
+    """path -> what stands in it; None: it has no parts."""
     if is_dataclass(thing):
         thing = vars(thing)
     if isinstance(thing, dict):
-        pairs = [(f"{key} of {path}" if path else str(key), each) for key, each in thing.items()]
-    elif isinstance(thing, list | tuple):
-        named = names if len(names) == len(thing) else [f"{path}[{i}]" for i in range(len(thing))]
-        pairs = list(zip(named, thing))
-    else:
-        return {path: thing}
-    return {place: leaf for at, each in pairs for place, leaf in leaves(each, (), at).items()}
+        return {f"{key} of {path}" if path else str(key): each for key, each in thing.items()}
+    if isinstance(thing, list | tuple):
+        return dict(zip(names if len(names) == len(thing) else [f"{path}[{i}]" for i in range(len(thing))], thing))
+    return None
+
+
+def misfit(mine, its, names=(), path=""):
+    """(path, what is there, what is right), where two have other parts; None: nowhere."""
+    one, other = parts_of(mine, names, path), parts_of(its, names, path)
+    if one is None and other is None:
+        return None
+    if one is None or other is None or one.keys() != other.keys():
+        return path, mine, its
+    return next(filter(None, (misfit(one[at], other[at], (), at) for at in other)), None)
 
 
 def nbytes(thing):
@@ -25,15 +40,8 @@ def nbytes(thing):
 
 
 def in_place(trial):
-    return all(each is None or (isinstance(each, torch.Tensor) and own(trial, each)) for each in trial.returned)
-
-
-def own(trial, tensor):
-    return any(tensor is each for arguments in trial.arguments for each in arguments)
-
-
-def written(trial):
-    return [tensors_of(arguments) for arguments in trial.arguments]
+    given = {id(each) for arguments in trial.arguments for each in arguments}
+    return all(each is None or (isinstance(each, torch.Tensor) and id(each) in given) for each in trial.returned)
 
 
 def tensors_of(arguments):
@@ -48,16 +56,10 @@ def shares_memory(a, b):
 def kind(value):
     if value is None:
         return "nothing (None)"
+    if isinstance(value, dict):
+        return f"a dict: {', '.join(map(repr, value))}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)} thing{'s' * (len(value) != 1)}"
+    if type(value) in (int, float):
+        return "a number"
     return "a tensor" if type(value) is torch.Tensor else f"an object of type {type(value).__name__}"
-
-
-def kind_of(thing):
-    return shape_of(thing) if isinstance(thing, dict | tuple | list) else kind(thing)
-
-
-def shape_of(thing):
-    if isinstance(thing, dict):
-        return f"a dict: {', '.join(map(repr, thing))}"
-    if isinstance(thing, tuple | list):
-        return f"{len(thing)} things"
-    return "a number" if isinstance(thing, int | float) else kind(thing)

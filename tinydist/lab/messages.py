@@ -3,8 +3,6 @@
 Everything is counted in the record of the run, so a program that talks through a global variable has sent nothing.
 """
 
-from statistics import median
-
 from ..tracing.record import Issue, Wait
 
 RETURNING = {  # something to wait for
@@ -32,10 +30,7 @@ def started(run, rank):
     return [entry.transfer for entry in of(run.record.programs[rank], Issue)]
 
 
-# None left over.
-
-
-def left_open(trial, *_):
+def left_open(trial):
     """Of a rank that leaves a message alone, or does not wait for what it has started. Wrong values may come of it."""
     programs = trial.run.record.programs if trial.run else []  # none: a rank has ended it
     for rank, program in enumerate(programs):
@@ -57,55 +52,9 @@ def left_open(trial, *_):
     return None
 
 
-# How many, and to whom.
-
-
-def only_hub(run, hub):
-    return len(run.record.programs) > 2 and all(hub in message.ranks for message in messages(run))
-
-
-# Bytes.
-
-
 def nobody(sent):
     if not any(sent):
         return f"nobody sent anything. {SHARED}"
-
-
-def star(sent):
-    most = max(sent)
-    others = median(sorted(sent)[:-1] or [most])
-    if len(sent) > 2 and others and most >= 2 * others:
-        return (
-            f"rank {sent.index(most)} sends {most / others:.3g} times what the others send ({most:,.0f} bytes): this "
-            "is a star, not a ring. All wait for one link"
-        )
-
-
-def whole_tensors(run, right, whole):
-    """``whole``: bytes of a tensor, parts of which should be sent; ``right``: those that all ranks send."""
-    if whole and {message.nbytes for message in messages(run)} == {whole}:
-        count = sum(message.ranks[0] == 0 for message in messages(run))
-        return (
-            f"every message carries the whole tensor, {whole:,} bytes: with {count} of them a rank sends "
-            f"{count * whole:,} bytes. Pass parts: a rank then sends {right / len(run.record.programs):,.0f} bytes"
-        )
-
-
-def undivided(run, whole):
-    """``whole`` as above."""
-    if whole and {message.nbytes for message in messages(run)} == {whole}:
-        return f"every message carries the whole tensor, {whole:,} bytes: send parts of it"
-
-
-def smaller_numbers(trial, right):
-    """As many transfers, and each with half of the bytes, or a quarter of them."""
-    mine, its = (
-        sorted(each.nbytes for each in transfers(one.run) if each.name != "all_to_all") for one in (trial, right)
-    )
-    if any(mine) and any([factor * nbytes for nbytes in mine] == its for factor in (2, 4)):
-        return "As many transfers, and each has a part of the bytes: are the numbers sent in a smaller dtype?"
-    return ""
 
 
 def many(count, thing):

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import torch.distributed as dist
 
+from ..console.page import Styled, say
 from ..launching.launch import launch
 from ..rules import ranks_in_words
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
 from .messages import left_open, nobody, transfers
-from .page import Styled, say
 
 TIMEOUT = 20  # seconds, for real processes
 REPORTS = DeadlockError, MismatchError, StuckError, TimeoutError
@@ -72,7 +72,7 @@ def wrong_with(function, wanted, arguments, groups=(), messages=False):
     run = launch(and_a_group_of_all, len(arguments), function, arguments, timeout=TIMEOUT)
     if run.results != wanted:
         return f"All ranks end, but they return {run.results} and should return {wanted}."
-    wrong = of_messages(run) or of_the_way(run, groups, messages)
+    wrong = run.record and of_the_way(run, groups, messages)  # of processes nothing is known
     return wrong and f"All ranks return what they should. But {wrong}."
 
 
@@ -83,18 +83,13 @@ def and_a_group_of_all(function, arguments):
     return result
 
 
-def of_messages(run):
-    """Of processes nothing is known."""
-    return run.record and (left_open(SimpleNamespace(run=run)) or nobody(map(sum, run.traffic)))
-
-
 def of_the_way(run, groups, messages):
-    """What it should use and does not. Of processes nothing is known."""
-    made = transfers(run) if run.record else ()
-    if run.record and messages and not any(each.name == "message" for each in made):
+    """What is left open; and what it should use and does not."""
+    made = transfers(run)
+    if messages and not any(each.name == "message" for each in made):
         return "no rank has sent to another: use send and recv, or isend and irecv"
     used = {frozenset(each.ranks) for each in made}
-    for ranks in groups if run.record else ():
+    for ranks in groups:
         if frozenset(ranks) not in used:
             return f"nothing was summed in a group of {ranks_in_words(ranks)}: make it, and call the collective there"
-    return None
+    return left_open(SimpleNamespace(run=run)) or nobody(map(sum, run.traffic))

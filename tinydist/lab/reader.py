@@ -2,6 +2,7 @@
 
 import sys
 
+from ..console.page import say
 from ..console.progress_message import in_notebook, progress_message
 from ..syllabus import progress
 from ..syllabus.registry import exercise_of, find, what_next
@@ -9,7 +10,6 @@ from . import author as author  # so that all of the lab is there to be remember
 from . import trusted_functions
 from .judging import judge as judge
 from .judging import judge_isolated
-from .page import say
 
 LOADED_LATE = "torch._dynamo"  # by the first simulated rank of a process
 

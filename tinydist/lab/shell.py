@@ -1,9 +1,9 @@
 """The course in a terminal: an interactive prompt that tracks the current exercise, and checks saved notebooks."""
 
 import cmd
-import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
+from ..console.keys import keys
 from ..console.progress_message import progress_message
 from ..syllabus.progress_summary import Progress, path_of, shown, within_reach
 from . import commands
@@ -155,25 +155,3 @@ def next_event(path, before, pressed):
             return key
         if path.exists() and state(path) != before:
             return SAVED
-
-
-@contextmanager
-def keys():
-    """A function: the key that is pressed within so many seconds; "" if none is."""
-    try:
-        import select
-        import termios
-        import tty
-    except ImportError:  # Windows: Ctrl-C ends it
-        import time
-
-        yield lambda seconds: time.sleep(seconds) or ""
-        return
-    before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
-    if before:
-        tty.setcbreak(sys.stdin)
-    try:
-        yield lambda seconds: (sys.stdin.read(1) or "q") if select.select([sys.stdin], [], [], seconds)[0] else ""
-    finally:
-        if before:
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -8,6 +8,7 @@ from ..simulator.stuck import StuckError
 from .errors import Wrong, words
 
 GUESS = ". They are off by about"  # a guess at the reason, said where no reason is known
+PERHAPS = "Perhaps, as it gives the same here: "
 
 
 class Malformed(Wrong):
@@ -24,6 +25,7 @@ class Target:
     decides = False  # where it does not hold, no other case is run
     of_errors = False  # does it look at runs that do not come to their end?
     torchs = ""  # a word in names of torch's functions that should not be called
+    variants = ()  # other edits of the solution that are told as mistakes are
 
     def __init__(self, holds):
         self.holds = holds
@@ -58,52 +60,45 @@ class Target:
             raise
         except Wrong as wrong:
             found = self.mistaken(exercise, trial, right, earlier)
-            reason = found.get(2) or self.general(trial, right) or found.get(1)
-            if not reason and trial.case.ranks > 1:
-                reason = found.get(0)
-            reason = reason or self.known(exercise, trial, right) or found.get(0)
+            perhaps = found.get(0, "") and f"{PERHAPS}{found[0]}"
+            likely = found.get(2) or self.general(trial, right) or found.get(1) or (trial.case.ranks > 1 and perhaps)
+            reason = likely or self.known(exercise, trial, right, perhaps)
             raise Wrong(because(reason, str(wrong)), wrong.picture) from None
 
     def mistaken(self, exercise, trial, right, earlier=()):
-        """How alike -> the words of the first mistake that gives the same, and gets as far. 0: of one that would have
-        shown in an earlier world."""
-        mine, its, found, likest = self.seen(trial), self.seen(right), {}, 0
-        for mistake in exercise.suspects if mine is not None else ():
+        """How alike -> the words of the likest mistake that gives the same, and gets as far; else of the first. 0: of
+        one that gives something else in other worlds."""
+        mine, its, before, found = self.seen(trial), self.seen(right), exercise.before(self), {}
+        for mistake in (*exercise.suspects, *self.variants) if mine is not None else ():
             run = exercise.run(trial.case, mistake)
-            if run.error is not None and not self.of_errors:
-                continue
-            other, before = self.seen(run), exercise.before(self)
+            other = self.seen(run) if run.error is None or self.of_errors else None
             how = 0 if other is None else self.alike(mine, other, its)
-            share = self.elsewhere(exercise, trial, mistake) if how == 2 else 1
-            how = how if share == 1 else int(share > likest)
-            if not how or (how in found and share == 1) or not self.hold(before, exercise, mistake, [trial.case]):
+            if not how or not self.hold(before, exercise, mistake, [trial.case]):
                 continue
-            if not self.hold([Ends(), *exercise.early, *before, self], exercise, mistake, earlier):
-                how = 0
-            if how and share < 1:
-                found[how], likest = mistake.words, share
-            elif how or self.telling(mine):
-                found.setdefault(how, mistake.words)
-            if how == 2:
+            how, likeness = self.trust(exercise, trial, mistake, how, earlier)
+            if how is not None and (how not in found or likeness > found[how][0]):
+                found[how] = likeness, mistake.words
+            if how == 2 and not likeness:
                 break
-        return found
+        return {how: words for how, (_, words) in found.items()}
 
-    def elsewhere(self, exercise, trial, mistake):
-        """In which part of the other cases they are alike, too."""
-        return 1
+    def trust(self, exercise, trial, mistake, how, earlier):
+        """How alike, where other worlds are looked at, too (None: not at all); and a tuple that tells the likest."""
+        if self.hold([ENDS, *exercise.early, *exercise.before(self), self], exercise, mistake, earlier):
+            return how, ()
+        return (0 if self.telling(self.seen(trial)) else None), ()
 
     def telling(self, seen):
         """Could another mistake hardly lead to the same?"""
         return True
 
     def hold(self, targets, exercise, mistake, cases):
-        return all(each.holds_of(exercise, mistake, case) for case in cases for each in targets)
+        return all(each.right_in(exercise, exercise.run(case, mistake)) for case in cases for each in targets)
 
-    def holds_of(self, exercise, mistake, case):
-        run = exercise.run(case, mistake)
+    def right_in(self, exercise, run):
         try:
             if self.concerns(run, exercise):
-                self.judge(exercise, run, exercise.right(case))
+                self.judge(exercise, run, exercise.right(run.case))
         except Wrong:
             return False
         return True
@@ -112,9 +107,9 @@ class Target:
         """A reason that holds for any exercise."""
         return ""
 
-    def known(self, exercise, trial, right):
-        """Where no reason is found: what can be said besides the numbers."""
-        return ""
+    def known(self, exercise, trial, right, perhaps):
+        """Where no reason is found: what can be said besides the numbers; ``perhaps``: a guess, or ""."""
+        return perhaps
 
 
 def because(reason, facts):
@@ -131,12 +126,6 @@ class Ends(Target):
 
     def __init__(self):
         super().__init__("")
-
-    def __eq__(self, other):
-        return type(other) is Ends
-
-    def __hash__(self):
-        return hash(Ends)
 
     def concerns(self, trial, exercise):
         return True
@@ -161,6 +150,9 @@ class Ends(Target):
 
     def alike(self, mine, other, right):
         return 2 if mine == other else int(mine[0] is other[0] is DeadlockError and calls(mine[1]) == calls(other[1]))
+
+
+ENDS = Ends()
 
 
 def calls(lines):

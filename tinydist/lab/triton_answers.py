@@ -11,7 +11,6 @@ requested here where there is no GPU; where there is one, whoever starts Python 
 
 import os
 import sys
-from contextlib import contextmanager
 from importlib.util import find_spec
 from types import FunctionType, SimpleNamespace
 from typing import NamedTuple
@@ -57,8 +56,7 @@ def guarded(tensor, fill=float("nan")):
 
 
 class Record(NamedTuple):
-    """``loads``: from the tensors that were named. ``stores``: (program, bytes), each. ``undefined``: where NaN begins,
-    (program, "exp of NaN", "exp is inf" or "0 / 0"), in order."""
+    """``loads``: from the tensors that were named. ``stores`` and ``undefined``: as kernels/stores.py notes them."""
 
     loads: list
     stores: list
@@ -71,6 +69,7 @@ def run_kernel(answer, programs, *arguments, loaded, **sizes):
     import triton
 
     from ..attention.kernels.loads import loads_of
+    from ..attention.kernels.stores import stores_and_undefined
 
     with loads_of(**loaded) as loads, stores_and_undefined() as others, numpy.errstate(all="ignore"):
         try:
@@ -78,48 +77,6 @@ def run_kernel(answer, programs, *arguments, loaded, **sizes):
         except triton.runtime.errors.InterpreterError as error:
             raise error.__cause__ or error from None
     return Record(loads, *others)
-
-
-@contextmanager
-def stores_and_undefined():
-    """Two lists, which grow with each store, and with each operation that begins to give NaN or inf."""
-    from triton.runtime.interpreter import interpreter_builder as builder
-
-    stores, undefined = [], []
-    store, divide = builder.create_masked_store, builder.create_fdiv
-
-    def note(kind):
-        undefined.append((builder.grid_idx[0], kind))
-
-    def noted_store(pointers, value, mask, *rest):
-        stores.append((builder.grid_idx[0], int(mask.data.sum()) * value.data.itemsize))
-        return store(pointers, value, mask, *rest)
-
-    def noted_division(a, b):
-        if ((a.data == 0) & (b.data == 0)).any():
-            note("0 / 0")
-        return divide(a, b)
-
-    def noted(exp):
-        def noted_exp(x):
-            result = exp(x)
-            if numpy.isnan(x.data).any():
-                note("exp of NaN")
-            elif numpy.isinf(result.data).any():
-                note("exp is inf")
-            return result
-
-        return noted_exp
-
-    noting = dict(create_masked_store=noted_store, create_fdiv=noted_division)
-    noting |= {name: noted(getattr(builder, name)) for name in ("create_exp", "create_exp2")}
-    for name, function in noting.items():
-        setattr(builder, name, function)
-    try:
-        yield stores, undefined
-    finally:
-        for name in noting:
-            delattr(builder, name)
 
 
 def as_defined(function):

@@ -40,9 +40,8 @@ def remember_exercise(exercise):
     """And what the exercise says that is judged; functions of its file."""
     JUDGED_BY.clear()  # of another one nothing is kept
     JUDGED_BY.update({(exercise, name): getattr(exercise, name) for name in OF_EXERCISES.split()})
-    for name, thing in vars(exercise.module).items():
-        if callable(thing):
-            JUDGED_BY[exercise.module, name] = thing
+    functions = {name: thing for name, thing in vars(exercise.module).items() if callable(thing)}
+    JUDGED_BY.update({(exercise.module, name): thing for name, thing in functions.items()})
 
 
 def put_back():

@@ -43,7 +43,7 @@ def not_rounded(x, kind):
     return x.clone(), scales
 
 
-@wrong("quantize_blocks", "values", "2 tensors")
+@wrong("quantize_blocks", "values", "a tuple of 2 things")
 def numbers_alone(x, kind):
     return solved("quantize_blocks")(x, kind)[0]
 

@@ -21,7 +21,7 @@ def never_gated(model, *others):
     return solved("mfu_of_run")(model._replace(gated=False), *others)
 
 
-@wrong("mfu_of_run", "values", "returned an object of type float")
+@wrong("mfu_of_run", "values", "returned a number")
 def mfu_alone(*arguments):
     return solved("mfu_of_run")(*arguments)["MFU"]
 
@@ -67,7 +67,7 @@ def the_most_tokens(columns, most, step, sms):
     return {"tokens": most, "waves": waves, "wasted": 1 - most * columns / (waves * sms * 256 * 128)}
 
 
-@wrong("top_of_tooth", "values", "returned an object of type int")
+@wrong("top_of_tooth", "values", "returned a number")
 def tokens_alone(*arguments):
     return solved("top_of_tooth")(*arguments)["tokens"]
 

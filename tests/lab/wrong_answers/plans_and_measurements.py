@@ -15,7 +15,7 @@ def all_is_well(table):
     return {}
 
 
-@wrong("impossible_rows", "rows", "returned an object of type list")
+@wrong("impossible_rows", "rows", "returned a list")
 def names_alone(table):
     return list(solved("impossible_rows")(table))
 

@@ -109,7 +109,7 @@ def talks_and_does_not_listen(inputs, targets, steps):
 # settings_in_effect
 
 
-@wrong("settings_in_effect", "values", "returned an object of type float")
+@wrong("settings_in_effect", "values", "returned a number")
 def one_number(optimizer, factor, learning_rate, clip, weight_decay, eps):
     return clip / factor
 

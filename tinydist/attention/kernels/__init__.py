@@ -7,6 +7,7 @@
     launch.py       kernel arguments, grid and autotuning
     configs.py      autotuning configurations per GPU
     loads.py        counts a kernel's loads, under Triton's interpreter
+    stores.py       the same of its stores, and where NaN begins
     compiled.py     registers, spills, shared memory and instructions of a kernel, without a GPU
 
 It needs Triton, which is not among the requirements of tinydist: ``make kernels`` installs it.

@@ -1,9 +1,9 @@
-"""Output of the lab: lines in a terminal, HTML in a notebook."""
+"""What is said to the reader: lines in a terminal, HTML in a notebook."""
 
 import textwrap
 from html import escape
 
-from ..console.progress_message import in_notebook
+from .progress_message import in_notebook
 
 TERMINAL = 110  # characters
 PAGE = "margin: 0; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"

@@ -6,10 +6,10 @@ import linecache
 import nbformat
 
 from ..console.command_name import command
-from ..syllabus.atomic_files import locked, set_aside, write_atomically
-from ..syllabus.notebooks import made
-from ..syllabus.progress_summary import NotebookError
-from .errors import line_of
+from ..simulator.call_sites import site_of_traceback
+from .atomic_files import locked, set_aside, write_atomically
+from .notebooks import made
+from .progress_summary import NotebookError
 
 CALLS = ("check", "hint")  # what the notebook asks of the lab is not asked again here
 
@@ -29,7 +29,8 @@ def answer_in(path, name):
         try:
             exec(compile(tree, label, "exec"), names)
         except (Exception, SystemExit) as error:
-            raise NotebookError(f"{type(error).__name__}: {error}\n{line_of(error)}") from error
+            site = site_of_traceback(error.__traceback__)
+            raise NotebookError(f"{type(error).__name__}: {error}\nat {site}") from error
     return names[name]
 
 

@@ -6,9 +6,9 @@ from html import unescape
 import IPython.display
 import pytest
 
+from tinydist.console.page import say
 from tinydist.lab.errors import Wrong
 from tinydist.lab.judging import Line, Verdict
-from tinydist.lab.page import say
 
 REASON = "rank 0 sends too much: " + "a word and " * 20 + "<b>\n  an indented report, " + "as long as it is, " * 10
 LINES = [Line("values", "ok", "x < 2"), Line("bytes", "wrong", "at most 8"), Line("memory", "-", "at most 9")]
@@ -25,7 +25,7 @@ TOLD = Verdict(Exercise, "wrong", LINES, Wrong(REASON)).told
 def shown(monkeypatch):
     """What a notebook is given to show."""
     shown = []
-    monkeypatch.setattr("tinydist.lab.page.in_notebook", lambda: True)
+    monkeypatch.setattr("tinydist.console.page.in_notebook", lambda: True)
     monkeypatch.setattr(IPython.display, "display", lambda bundle, raw: shown.append(bundle))
     return shown
 
