@@ -7,6 +7,7 @@
 # make kernels  adds Triton, which make test does, too: for the cells of chapter 10b in which you write a kernel
 # make compatibility TORCH=2.15.0    runs the tests that touch torch most, with another torch
 # make systems  installs DeepSpeed, Megatron-core, Accelerate in .venv-systems, and holds their steps to ours
+# make compilers  installs llvmlite and JAX in .venv-compilers, and tests the code that is generated for LLVM and Triton
 # make dist    a wheel and a source distribution, with the course in them, in dist/
 # make gpu     runs what needs GPUs, on those of this machine, and writes a report
 # make architecture  writes ARCHITECTURE.md anew, from the first sentence of each file
@@ -41,7 +42,7 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab course test exercises exhaustive lint imports tests notebooks processors smallest compatibility systems kernels gpu \
+.PHONY: lab course test exercises exhaustive lint imports tests notebooks processors smallest compatibility systems compilers kernels gpu \
 	dist architecture site
 
 lab: course
@@ -149,4 +150,13 @@ systems: .venv-systems/made
 	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[$(EXTRAS)]" && echo done)
 	$(call step,deepspeed,Adding the last DeepSpeed with 1-bit optimizers,$(BESIDE)/deepspeed-0.19.6 deepspeed==0.19.6 && echo done)
 	$(call step,timm,Adding timm for its LAMB,$(BESIDE)/timm-1.0.31 timm==1.0.31 && echo done)
+	@touch $@
+
+compilers .venv-compilers/made: VENV = .venv-compilers
+compilers: .venv-compilers/made
+	$(call step,tests,Running the tests of generated code,$(PYTEST) tests/compilers tests/quantization)
+
+.venv-compilers/made: pyproject.toml constraints.txt
+	$(call step,install,Making the environment in .venv-compilers,$(PYTHON) -m venv .venv-compilers && { $(WITHOUT_CUDA); \
+	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[test,compilers,kernels]"; } && echo done)
 	@touch $@

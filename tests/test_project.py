@@ -46,7 +46,7 @@ def test_environment_asks_for_the_same():
     conda, pip = environment()
     assert conda == [f"python{PROJECT['requires-python']}", "pip"]
     assert pip[:2] == ["--constraint constraints.txt", "--editable ."]
-    one_of_their_own = ("systems",)  # make systems
+    one_of_their_own = ("systems", "compilers")  # make systems, make compilers
     assert {Requirement(line) for line in pip[2:]} == set(requirements(without=one_of_their_own).values())
 
 

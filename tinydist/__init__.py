@@ -26,6 +26,7 @@ The library in reading order:
     attention/        MHA, GQA, MQA, MLA; the KV cache; flash attention, from online softmax upwards
     experts/          mixture of experts; every rank holds some of them: an all-to-all in every layer
     context_parallel/  one sequence over several ranks: ring, all-gather and Ulysses attention
+    compilers/        what a compiler does to a step: fusion, memory plans, generated code, collectives
     compression/      fewer bytes: gradients in one bit, in low rank, in a few numbers, or seldom; LAMB
     quantization/     weights in blocks of four to eight bits, as llama.cpp keeps them; GGUF; GPTQ, AWQ
     model/            a plain single-device GPT, and a text dataset

@@ -7,6 +7,7 @@ from torch import nn
 from tinydist.attention.decoder import Decoder, DecoderConfig
 from tinydist.attention.kv_cache import KVCache
 from tinydist.quantization import FORMATS, BlockKVCache, BlockLinear, Blocks, in_blocks, matmul, quantize
+from tinydist.quantization.matvec import matvec
 
 GENERATOR = torch.Generator().manual_seed(0)
 CONFIG = DecoderConfig(dim=256, heads=8, kv_heads=4)
@@ -71,3 +72,25 @@ def test_errors():
     with pytest.raises(ValueError, match=r"matmul: expected \[..., in\] and \[out, in\], got \[3, 32\] and \[2, 64\]"):
         matmul(torch.zeros(3, 32), quantize(torch.zeros(2, 64)))
     assert isinstance(quantize(torch.zeros(2, 64)), Blocks)
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q8_0"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_matvec_is_the_product(name, threads):
+    pytest.importorskip("llvmlite", reason="kernels over blocks are compiled by llvmlite")
+    w, x = quantize(torch.randn(5, 128, generator=GENERATOR), name), torch.randn(2, 3, 128, generator=GENERATOR)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = matvec(x, w)
+    finally:
+        torch.set_num_threads(before)
+    assert found.shape == (2, 3, 5)
+    assert torch.allclose(found, matmul(x, w), atol=128 * torch.finfo(torch.float32).eps * 8)
+
+
+def test_matvec_errors():
+    with pytest.raises(ValueError, match="matvec: weight must be in Q8_0 or Q4_0, got Q6_K"):
+        matvec(torch.zeros(256), quantize(torch.zeros(2, 256), "Q6_K"))
+    with pytest.raises(ValueError, match=r"matvec: expected \[..., in\] and \[out, in\], got \[32\] and \[2, 64\]"):
+        matvec(torch.zeros(32), quantize(torch.zeros(2, 64)))

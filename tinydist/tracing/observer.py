@@ -36,6 +36,7 @@ TOUCHED = {
     "fsdp::all_gather_copy_in": lambda made, shards, *_: [*shards, *shards],
     "fsdp::split_with_sizes_copy": lambda made, whole, *_, out: [whole, *out],
     "fsdp::chunk_cat": lambda made, tensors, *_, out, **__: [*tensors, out],
+    "tinydist::kernel": lambda made, number, reads, writes: [*reads, *writes],
 }
 # The address of an operator, whose hash is a call -> (its name, or None if it computes nothing; its FLOP formula; where
 # operands begin; what it touches, if that is not its arguments and results; itself, so that it keeps its address)

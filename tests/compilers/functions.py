@@ -1,0 +1,61 @@
+"""Functions for all tests of compilers, each with its inputs."""
+
+import torch
+import torch.nn.functional as F
+
+
+def chain(x, b):
+    return torch.tanh(2 * x + b) * x + 1
+
+
+def relu_sum(x, b):
+    return torch.relu(2 * x + b).sum()
+
+
+def softmax(x, b):
+    return torch.softmax(x + b, -1)
+
+
+def layer_norm(x, w, b):
+    return F.layer_norm(x, w.shape, w, b)
+
+
+def mlp(x, w, b, v):
+    return F.gelu(F.linear(x, w, b)) @ v
+
+
+def gated(x, w, v):
+    return F.silu(x @ w) * (x @ v)
+
+
+def attention(x, w, v):
+    (B, T, D), H = x.shape, 2
+    q, k, values = (x @ w).view(B, T, 3, H, D // H).permute(2, 0, 3, 1, 4)
+    weights = torch.softmax(q @ k.mT / 2, -1)
+    return (weights @ values).transpose(1, 2).reshape(B, T, D) @ v
+
+
+def masked(x, b):
+    return torch.where(x > b, x, x.exp()).amax(1), F.relu(x, inplace=False) - b
+
+
+SHAPES = {
+    chain: [(3, 5), (5,)],
+    relu_sum: [(3, 5), (5,)],
+    softmax: [(2, 3, 17), (3, 1)],
+    layer_norm: [(2, 5, 24), (24,), (24,)],
+    mlp: [(2, 5, 8), (16, 8), (16,), (16, 8)],
+    gated: [(6, 8), (8, 12), (8, 12)],
+    attention: [(2, 6, 8), (8, 24), (8, 8)],
+    masked: [(7, 9), (9,)],
+}
+DIFFERENTIABLE = [each for each in SHAPES if each is not masked]
+
+
+def inputs_of(function, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in SHAPES[function]]
+
+
+def listed(results):
+    return list(results) if isinstance(results, tuple) else [results]

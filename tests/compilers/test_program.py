@@ -1,0 +1,164 @@
+"""Programs: what eager gives, in fewer bytes, and these are what the ledger counts."""
+
+import math
+
+import pytest
+import torch
+from compilers.functions import DIFFERENTIABLE, attention, chain, inputs_of, layer_norm, listed, mlp, softmax
+from compilers.test_graph import CASES
+from rounding import between_orders
+
+import tinydist
+from tinydist.compilers import Program, capture, with_gradients
+from tinydist.compilers.graph import VIEWS, value
+from tinydist.compilers.lifetimes import home
+from tinydist.compilers.operators import POINTWISE
+from tinydist.tracing.record import Operator
+
+
+def is_there(backend):
+    try:
+        Program(capture(torch.exp, torch.ones(2)), backend=backend)
+    except ValueError:
+        return False
+    return True
+
+
+BACKENDS = [
+    pytest.param(name, marks=pytest.mark.skipif(not is_there(name), reason=f"{name} is not installed: make {target}"))
+    for name, target in (("torch", ""), ("llvm", "compilers"), ("triton", "kernels"))
+]
+
+
+def bound(graph, inputs):
+    """In float32: each operator errs by its own rounding, of numbers as large as the largest in between."""
+    largest, terms = [1.0], 0
+
+    class Watch(torch.fx.Interpreter):
+        def run_node(self, node):
+            result = super().run_node(node)
+            if isinstance(result, torch.Tensor) and result.is_floating_point():
+                largest.append(result.abs().max().item())
+            return result
+
+    Watch(torch.fx.GraphModule(torch.nn.Module(), graph)).run(*inputs)
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target not in VIEWS:
+            sizes = [math.prod(value(each).shape) for each in (*node.all_input_nodes, node)]
+            terms += 2 if node.target in POINTWISE else max(sizes)
+    return between_orders(torch.float32, terms, max(largest) ** 2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("plan", ["reuse", "separate"])
+@pytest.mark.parametrize("function, inputs", CASES)
+def test_it_gives_what_eager_gives(function, inputs, plan, dtype, backend):
+    wanted, rounded = listed(function(*inputs)), [each.to(dtype) for each in inputs]
+    program = Program(capture(function, *rounded), backend=backend, plan=plan)
+    allowed = 1e-12 if dtype == torch.float64 else bound(capture(function, *inputs), inputs)
+    for found, exact in zip(listed(program(*rounded)), wanted, strict=True):
+        torch.testing.assert_close(found.to(exact.dtype), exact, rtol=0, atol=allowed)
+    assert all(torch.equal(one, other) for one, other in zip(rounded, [each.to(dtype) for each in inputs]))
+
+
+def counted(function, inputs):
+    """Of one call: bytes that operators read and wrote, those held at the peak besides inputs, and launches."""
+
+    def program():
+        given = [each.clone() for each in inputs]
+        tinydist.mark("begin")
+        function(*given)
+        tinydist.mark("end")
+
+    run = tinydist.launch(program, 1)
+    operators = [each for each in run.record.programs[0] if isinstance(each, Operator)][len(inputs) :]
+    held = run.memory[0].peak - sum(each.nbytes for each in inputs)
+    return sum(each.nbytes for each in operators), held, len(operators)
+
+
+@pytest.mark.parametrize("plan", ["reuse", "separate"])
+@pytest.mark.parametrize("function, inputs", CASES)
+def test_formulas_are_what_the_ledger_counts(function, inputs, plan):
+    program = Program(capture(function, *inputs), plan=plan)
+    assert counted(program, inputs) == (program.moved, program.held, program.launches)
+
+
+LARGER = {
+    chain: [(64, 96), (96,)],
+    softmax: [(64, 96), (64, 1)],
+    layer_norm: [(64, 96), (96,), (96,)],
+    mlp: [(64, 32), (96, 32), (96,), (96, 32)],
+    attention: [(2, 96, 64), (64, 192), (64, 64)],
+}
+
+
+WORSE = {  # eager's layer norm sums up the gradients of its weights in the same kernel; ours does in two more
+    (layer_norm, True): ["moved", "held"],
+    (attention, True): ["held"],  # forward's softmax waits for backward's, to be one kernel with it
+}
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("function", LARGER)
+def test_it_moves_and_holds_less_than_eager(function, gradients):
+    inputs = [torch.ones(shape) for shape in LARGER[function]]
+    step = with_gradients(function) if gradients else function
+    fused, eager = counted(Program(capture(step, *inputs)), inputs), counted(step, inputs)
+    worse = [what for what, mine, theirs in zip(("moved", "held", "launches"), fused, eager) if mine > theirs]
+    assert worse == WORSE.get((function, gradients), [])
+
+
+def test_a_chain_of_k_operators_moves_2kn_eager_and_2n_fused():
+    x = torch.ones(1000)
+
+    def five(x):
+        return (((x + 1) * 2).exp() - 3).tanh()
+
+    program = Program(capture(five, x))
+    assert counted(five, [x])[0] == 10 * x.nbytes
+    assert (program.moved, program.held, program.launches) == (2 * x.nbytes, x.nbytes, 1)
+
+
+def test_plans_share_bytes():
+    inputs = inputs_of(attention)
+    graph = capture(with_gradients(attention), *inputs)
+    reuse, separate = (Program(graph, plan=plan) for plan in ("reuse", "separate"))
+    assert reuse.arena < separate.arena / 2 and reuse.moved == separate.moved
+
+
+def test_a_result_may_be_written_over_what_is_read_last():
+    def function(x):
+        return ((x @ x).exp() @ x).exp() @ x
+
+    program = Program(capture(function, torch.eye(8)))
+    over = [kernel.in_place for kernel in program.kernels]
+    assert [[home(read).target for read in each.values()] for each in over] == [[torch.ops.aten.mm.default]] * 2
+    assert program.arena == 2 * 8 * 8 * 4
+
+
+def test_inputs_are_those_that_were_captured():
+    program = Program(capture(chain, *inputs_of(chain)))
+    x, b = inputs_of(chain)
+    with pytest.raises(ValueError, match="Program: it was captured with 2 inputs, got 1"):
+        program(x)
+    with pytest.raises(ValueError, match=r"input 0 must be as it was captured, \[3, 5\] of torch.float64 with strides"):
+        program(x.t().contiguous().t(), b)
+    with pytest.raises(ValueError, match="Program: backend must be one of torch, llvm, triton, got 'gcc'"):
+        Program(capture(torch.exp, x), backend="gcc")
+
+
+def test_it_runs_on_tensors_without_data():
+    def program(function):
+        return function(torch.ones(2**15, 2**15), torch.ones(2**15))
+
+    made = tinydist.launch(program, 1, lambda *inputs: Program(capture(chain, *inputs)), fake=True, observe=False)
+    run = tinydist.launch(program, 1, made.results[0], fake=True)
+    assert run.memory[0].peak == 2**33 + 2**17
+
+
+def test_gradients_are_autograds():
+    assert DIFFERENTIABLE
+    x = torch.randn(5, dtype=torch.float64)
+    found = Program(capture(with_gradients(lambda x: x.exp().sum()), x))(x)
+    torch.testing.assert_close(found[1], x.exp(), rtol=1e-14, atol=0)
