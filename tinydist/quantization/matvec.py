@@ -1,7 +1,7 @@
 """A product that reads blocks and writes no weight: LLVM IR, compiled for this processor. Q4_0 and Q8_0.
 
-    for each row of w, for each block:     32 codes of 8 bits times 32 of x, in integers
-                                           sums of two products, in fp32, times d_w d_x, added up in 16 lanes
+    for each row of w, for each block:     32 codes of 8 bits times 32 of x; sums of two products fit in 16 bits
+                                           (2 x 128 x 127 < 2^15); times d_w d_x, in fp32, added up in 16 lanes
 
     bytes read: those of the blocks        FLOPs for each byte: 2 / (bits / 8), 3.6 with Q4_0, half of one in fp32
 
@@ -11,6 +11,7 @@ ggml_vec_dot_q4_0_q8_0 (ggml-org/llama.cpp, ggml/src/ggml-cpu), which has intrin
 """
 
 import ctypes
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -57,14 +58,14 @@ block:
   %low.x = load <16 x i8>, ptr %x.low, align 1
   %high.x = load <16 x i8>, ptr %x.high, align 1
 
-  %low.32 = sext <16 x i8> %low to <16 x i32>
-  %high.32 = sext <16 x i8> %high to <16 x i32>
-  %low.x.32 = sext <16 x i8> %low.x to <16 x i32>
-  %high.x.32 = sext <16 x i8> %high.x to <16 x i32>
-  %low.product = mul <16 x i32> %low.32, %low.x.32
-  %high.product = mul <16 x i32> %high.32, %high.x.32
-  %product = add <16 x i32> %low.product, %high.product
-  %product.fp32 = sitofp <16 x i32> %product to <16 x float>
+  %low.16 = sext <16 x i8> %low to <16 x i16>
+  %high.16 = sext <16 x i8> %high to <16 x i16>
+  %low.x.16 = sext <16 x i8> %low.x to <16 x i16>
+  %high.x.16 = sext <16 x i8> %high.x to <16 x i16>
+  %low.product = mul <16 x i16> %low.16, %low.x.16
+  %high.product = mul <16 x i16> %high.16, %high.x.16
+  %product = add <16 x i16> %low.product, %high.product
+  %product.fp32 = sitofp <16 x i16> %product to <16 x float>
 
   %scale.x = getelementptr float, ptr %scales, i64 %b
   %d.x = load float, ptr %scale.x, align 4
@@ -117,8 +118,14 @@ def on_threads(kernel, data, codes, scales, y):
     threads = min(torch.get_num_threads(), len(data))
     if threads == 1:
         return run(data, y)
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(run, data.tensor_split(threads), y.tensor_split(threads)))
+    pool = pool_of(threads, os.getpid())
+    list(pool.map(run, data.tensor_split(threads), y.tensor_split(threads)))
+
+
+@cache
+def pool_of(threads, process):
+    """Kept: to start threads takes longer than a small product. A forked ``process`` has none of its parent's."""
+    return ThreadPoolExecutor(threads)
 
 
 @cache
