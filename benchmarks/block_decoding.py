@@ -1,14 +1,15 @@
-"""Decoding from blocks: one token through four layers of 8192 x 8192, in fp32, bf16, Q8_0 and Q4_0, on one thread and two.
+"""Decoding from blocks: one token through four layers of 8192 x 8192, in fp32, bf16, Q8_0 and Q4_0.
 
     python benchmarks/block_decoding.py [--size 8192] [--layers 4] [--rounds 15] [--write]
 
-The smallest of them has 151 MB, more than four times the last-level cache of the processor that it was run on (32 MiB),
-so each token reads all weights from memory. Formats take turns in each round, and the fastest round of each counts, since
-other programs ran on the machine. On one thread ``cpu_ms`` counts as well: the time that the processor gave to this
-process, which others cannot lengthen but by taking memory bandwidth. Needs llvmlite. Controls, by the same clocks:
+On one thread and on two. The smallest format has 151 MB, more than four times the last-level cache of the processor
+that it was run on (32 MiB), so each token reads all weights from memory. Formats take turns in each round, and the
+fastest round of each counts, since other programs ran on the machine. On one thread ``cpu_ms`` counts as well: the time
+that the processor gave to this process, which others lengthen only by taking memory bandwidth. Needs llvmlite.
+Controls, by the same clocks:
 
     read     the same bytes, added up as numbers of 8 bytes and used for nothing
-    cached   as many products, of weights that stay in the cache: unpacking and multiplying alone
+    cached   as many products, of 4 MiB of weights that stay in the cache: unpacking and multiplying, more calls
     rest     a product of each layer's first row: rounding x, Python, handing out rows
 
 ``--write`` puts the table where notebook 21 reads it.

@@ -21,8 +21,17 @@ from benchmarks import csv_rows
 from benchmarks.fewer_bytes import HELD_OUT, text_hash
 from tinydist.attention.decoder import Decoder, DecoderConfig
 from tinydist.model import load_text
-from tinydist.quantization import FORMATS, BlockKVCache, awq, bits_per_weight, gptq, in_blocks, inputs_of
-from tinydist.quantization import quantize, round_to_nearest
+from tinydist.quantization import (
+    FORMATS,
+    BlockKVCache,
+    awq,
+    bits_per_weight,
+    gptq,
+    in_blocks,
+    inputs_of,
+    quantize,
+    round_to_nearest,
+)
 
 FILE = Path(__file__).parents[1] / "notebooks" / "data" / "21_quality.csv"
 CONFIG = DecoderConfig(dim=256, heads=8, kv_heads=4)
@@ -110,13 +119,16 @@ def in_q8(model):
 
 
 def variants(model):
-    """(kind, name, bits a number, perplexity)"""
+    """(kind, name, bits a number, perplexity; of "inputs": the largest channel's mean |x| over the median channel's)"""
     yield "format", "fp32", 32, perplexity(model)
     yield "format", "bf16", 16, perplexity(with_weights(model, lambda _, weight: weight.bfloat16()))
     yield "control", "fp32, inputs in Q8_0", 32, perplexity(in_q8(model))
     for name, each in FORMATS.items():
         yield "format", name, each.bits, perplexity(in_blocks(copy.deepcopy(model), name))
     inputs = inputs_of(model, [training_batch(10**6, 0, CALIBRATION)[0]])
+    for name, each in inputs.items():
+        if name != "head":
+            yield "inputs", name, "", (each.magnitude.max() / each.magnitude.median()).item()
     for method, change in METHODS.items():
         for bits in (4, 3):
             for group in (32, 128):
@@ -131,7 +143,7 @@ def variants(model):
 def rows(seed, steps, folder):
     where = {"text": text_hash(), **csv_rows.measured_on("torch")}
     for kind, name, bits, value in variants(trained_or_kept(seed, steps, folder)):
-        print(f"{seed}  {kind:10} {name:24} {bits:7.4g} bits  {value:.4f}", flush=True)
+        print(f"{seed}  {kind:10} {name:24} {bits:>7} bits  {value:.4f}", flush=True)
         row = {"kind": kind, "name": name, "bits": bits, "seed": seed, "tokens": steps * ROWS * LENGTH}
         yield row | {"perplexity": f"{value:.4f}"} | where
 
