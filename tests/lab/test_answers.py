@@ -197,6 +197,10 @@ class TestFewerBytes(Answers):
     chapter = "fewer_bytes"
 
 
+class TestQuantization(Answers):
+    chapter = "quantization"
+
+
 class TestMixtureOfExperts(Answers):
     chapter = "mixture_of_experts"
 
