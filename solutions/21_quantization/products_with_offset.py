@@ -23,6 +23,7 @@ def test_cases():
     yield case(1, 1, 1)
     yield case(1, 5, 3)
     yield case(4, 3, 2)
+    yield case(3, 2, 1)
     yield case(2, 16, 8)
 
 

@@ -27,6 +27,7 @@ def test_cases():
     yield case(1, "normal numbers")
     yield case(2, "the largest number and its opposite", large_ones)
     yield case(3, "one of zeros", with_zeros)
+    yield case(5, "all of one sign", torch.abs)
     yield case(64, "so small that d in fp16 is coarse", lambda x: x / 30_000)
 
 
