@@ -154,7 +154,7 @@ systems: .venv-systems/made
 
 compilers .venv-compilers/made: VENV = .venv-compilers
 compilers: .venv-compilers/made
-	$(call step,tests,Running the tests of generated code,$(PYTEST) tests/compilers)
+	$(call step,tests,Running the tests of generated code,$(PYTEST) tests/compilers tests/quantization)
 
 .venv-compilers/made: EXTRAS = test,compilers,kernels
 .venv-compilers/made: pyproject.toml constraints.txt

@@ -29,6 +29,7 @@ The library in reading order:
     context_parallel/  one sequence over several ranks: ring, all-gather and Ulysses attention
     compilers/        what a compiler does to a step: fusion, memory plans, generated code, collectives
     compression/      fewer bytes: gradients in one bit, in low rank, in a few numbers, or seldom; LAMB
+    quantization/     weights in blocks of four to eight bits, as llama.cpp keeps them; GGUF; GPTQ, AWQ
     model/            a plain single-device GPT, and a text dataset
     training/         data, tensor, context, expert and pipeline parallelism combined: plan, engine, training loop
     planner/          analytical model of memory, step time and cost of a run, validated on published measurements

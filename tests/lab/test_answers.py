@@ -201,6 +201,10 @@ class TestLessDataAndRates(Answers):
     chapter = "less_data_and_rates"
 
 
+class TestQuantization(Answers):
+    chapter = "quantization"
+
+
 class TestMixtureOfExperts(Answers):
     chapter = "mixture_of_experts"
 

@@ -10,8 +10,8 @@ from nonsense.calls import KINDS, NONSENSE, is_ruled, is_sane
 
 FOLDERS = (
     "hardware", "collectives", "precision", "data_parallel", "zero", "tensor_parallel", "pipeline_parallel",
-    "attention", "experts", "context_parallel", "compression", "compilers", "recompute", "training", "planner",
-    "serving", "visuals", "magic",
+    "attention", "experts", "context_parallel", "compression", "compilers", "quantization", "recompute", "training",
+    "planner", "serving", "visuals", "magic",
 )  # fmt: skip
 TABLES = {folder: import_module(f"nonsense.{folder}") for folder in FOLDERS}
 CALLS = {f"{folder}: {name}": call for folder, table in TABLES.items() for name, call in table.CALLS.items()}
