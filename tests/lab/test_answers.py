@@ -209,6 +209,10 @@ class TestMixtureOfExperts(Answers):
     chapter = "mixture_of_experts"
 
 
+class TestMapOfTools(Answers):
+    chapter = "map_of_tools"
+
+
 def judged(answer):
     if reason := find(answer).unavailable():
         pytest.skip(reason)

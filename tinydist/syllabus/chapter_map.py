@@ -41,6 +41,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "18 Fewer bytes": "03 05",
     "19 Less data": "03d 05",
     "21 Quantization": "04 09",
+    "22 Tools": "12 14",
 }
 
 

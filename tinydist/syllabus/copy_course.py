@@ -19,7 +19,7 @@ from .atomic_files import Trouble, locked, write_atomically
 from .registry import HOMES, PACKAGE
 
 FOLDERS = ("notebooks", "exercises", "solutions")
-SCRIPTS = (".py",)  # that notebooks run
+BESIDE = (".py", ".lock", ".toml", ".txt")  # programs that notebooks run, lock files that they read
 KINDS = (".ipynb", ".csv")  # not the files of exercises: a check reads the package's, which are never old
 LINKED = ("examples", "tests")  # besides the package: where links of notebooks lead
 PROGRESS = "exercises/progress.json"
@@ -126,7 +126,7 @@ def texts(cells):
 
 def names_in(home):
     for folder in FOLDERS:
-        kinds = (*KINDS, *SCRIPTS) if folder == FOLDERS[0] else KINDS
+        kinds = (*KINDS, *BESIDE) if folder == FOLDERS[0] else KINDS
         for path in sorted((home / folder).rglob("*")):
             if path.suffix in kinds and ".ipynb_checkpoints" not in path.parts:
                 yield path.relative_to(home).as_posix()
