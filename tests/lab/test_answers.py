@@ -201,6 +201,10 @@ class TestMixtureOfExperts(Answers):
     chapter = "mixture_of_experts"
 
 
+class TestCompilers(Answers):
+    chapter = "compilers"
+
+
 def judged(answer):
     if reason := find(answer).unavailable():
         pytest.skip(reason)

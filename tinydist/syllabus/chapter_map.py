@@ -39,6 +39,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "16b Parallel": "07b 16",
     "17 Experts": "03b 05",
     "18 Fewer bytes": "03 05",
+    "20 Compilers": "03 07",
 }
 
 
