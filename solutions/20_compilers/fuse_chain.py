@@ -53,8 +53,8 @@ def test_cases():
         mistake("A matmul is a kernel of its own: nothing joins it", ' or "matmul" in (kind, before))', ")"),
         mistake(
             "What stands behind a reduction begins a new kernel: its loops are other ones",
-            'before == "reduce" or ',
-            "",
+            'before in (None, "reduce")',
+            "before is None",
         ),
         mistake("Each kernel writes what its last operator makes", "if last or kept", "if kept"),
         mistake(
@@ -84,10 +84,10 @@ def fuse_chain(nbytes, operators):
     reduction join the kernel before them, but nothing joins a reduction or a matmul, and a matmul joins nothing.
     """
     # ? Where does a kernel begin?
-    kinds = [kind for kind, *_ in operators]
-    starts = [True]
-    for before, kind in zip(kinds, kinds[1:]):  # noqa: RUF007
-        starts.append(before == "reduce" or "matmul" in (kind, before))
+    before, starts = None, []
+    for kind, *_ in operators:
+        starts.append(before in (None, "reduce") or "matmul" in (kind, before))
+        before = kind
     kernels = [sum(starts[: place + 1]) - 1 for place in range(len(operators))]
     # ? What does it read and write?
     moved = 0
