@@ -213,6 +213,10 @@ class TestMapOfTools(Answers):
     chapter = "map_of_tools"
 
 
+class TestCompilers(Answers):
+    chapter = "compilers"
+
+
 def judged(answer):
     if reason := find(answer).unavailable():
         pytest.skip(reason)

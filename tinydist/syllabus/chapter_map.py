@@ -42,6 +42,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "19 Less data": "03d 05",
     "21 Quantization": "04 09",
     "22 Tools": "12 14",
+    "20 Compilers": "03 07",
 }
 
 

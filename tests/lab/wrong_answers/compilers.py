@@ -1,0 +1,48 @@
+"""Wrong answers to the exercises of 20_compilers: each with the property that rejects it, and what it is told."""
+
+import torch
+from lab.registered import collection, solved
+
+from tinydist import compilers
+
+WRONG_ANSWERS, wrong = collection()
+
+
+@wrong("fuse_chain", "values", "2 things")
+def fuses_nothing(nbytes, operators):
+    pass
+
+
+@wrong("fuse_chain", "values", "the kernels")
+def each_its_own(nbytes, operators):
+    return list(range(len(operators))), solved("fuse_chain")(nbytes, operators)[1]
+
+
+@wrong("plan_buffers", "own work", "tinydist.compilers")
+def librarys_plan(buffers, alignment):
+    offsets, arena = compilers.greedy_by_size([compilers.Buffer(*each) for each in buffers])
+    return offsets, arena
+
+
+@wrong("plan_buffers", "values", "the offsets")
+def side_by_side(buffers, alignment):
+    offsets, end = [], 0
+    for nbytes, *_ in buffers:
+        offsets.append(end)
+        end += -(-nbytes // alignment) * alignment
+    return offsets, end
+
+
+@wrong("place_collectives", "values", "")
+def all_reduces_always(tokens, widths, cuts, ranks, itemsize):
+    return [0] + [2 * (ranks - 1) * tokens * width * itemsize // ranks for width in widths[1:]]
+
+
+@wrong("mended_softmax", "own work", "softmax")
+def torchs_softmax(x, tile):
+    return torch.softmax(x, -1)
+
+
+@wrong("mended_softmax", "values", "")
+def normalizes_tiles(x, tile):
+    return torch.cat([part.exp() / part.exp().sum(1, keepdim=True) for part in x.split(tile, 1)], 1)
