@@ -145,6 +145,14 @@ VARIANTS = [
         "                refused.append(number)\n                break\n",
     ),
     ("An append of no tokens writes nothing, and needs no copy", "tokens > 0 and length", "length"),
+    (
+        "An append of no tokens writes nothing, and needs no copy. Where one is needed it takes a block as well, which "
+        "must be free",
+        "tokens > 0 and length",
+        "length",
+        "if new + shared >",
+        "if new >",
+    ),
     ("What just fits is not refused: as many as are free may be taken", "if new + shared >", "if new + shared >="),
     ("Events are counted from 0, all of them", "refused.append(number)", "refused.append(number + 1)"),
     ("These are names: which events were refused is asked for", "refused.append(number)", "refused.append(name)"),
@@ -160,8 +168,10 @@ VARIANTS = [
 class OfVariants(Varied, Part):
     """Of the results, those under one name."""
 
-    def enough(self, mine, agree, wrong):
-        return super().enough(mine, agree, wrong) or (agree > 1 and agree > wrong / 2)  # lists: hardly by chance
+    def shares(self, exercise, trial, mistake):
+        """Lists are hardly the same by chance."""
+        wrong, either = super().shares(exercise, trial, mistake)
+        return [wrong, 1 if wrong > 1 / 2 else either]
 
 
 @exercise(
