@@ -19,15 +19,34 @@ def test_cases():
 
 
 def by_the_ranks(trial, got, want, own, pick):
-    """Weighted by sequences, and divided by the number of ranks."""
-    sequences = [trial.case.arguments(rank)[1] for rank in range(trial.case.ranks)]
-    for count, whose in (sum(map(bool, sequences)), "ranks that have sequences"), (len(sequences), "ranks"):
-        if all(close(mine * count, its * sum(sequences)) for mine, its in zip(got, want)):
+    """Weighted by sequences, and divided by another count than theirs, in all cases the same one."""
+    given = [trial.case.arguments(rank) for rank in range(trial.case.ranks)]
+    sequences = [each for _, each in given]
+    for count, whose in COUNTS.items():
+        divided = count(sequences)
+        if all(close(mine * divided, its * sum(sequences)) for mine, its in zip(got, want)) and all(
+            divided_by(count, trial.there(case), pick) for case in test_cases()
+        ):
             return (
-                f"The gradients are weighted by their sequences, and divided by {count}, as many as there are {whose}. "
-                f"There are {sum(sequences)} sequences: divide by these"
+                f"The gradients are weighted by their sequences, and divided by {divided}, {whose}. There are "
+                f"{sum(sequences)} sequences: divide by these"
             )
     return None
+
+
+COUNTS = {
+    lambda sequences: sum(map(bool, sequences)): "as many as there are ranks that have sequences",
+    len: "as many as there are ranks",
+    max: "the largest share",
+    lambda sequences: min(filter(None, sequences)): "the smallest share that is not empty",
+}
+
+
+def divided_by(count, trial, pick):
+    """Does each rank have the weighted sum, divided by this?"""
+    given = [trial.case.arguments(rank) for rank in range(trial.case.ranks)]
+    whole = sum(gradient * each for gradient, each in given) / count([each for _, each in given])
+    return trial.error is None and all(close(mine, whole) for mine in pick(trial))
 
 
 class TwoCalls(Bytes):

@@ -39,6 +39,8 @@ def test_cases():
     yield hang(apart, [["left", "left"], ["left"], ["right"], []], "two hangs at once")
     calls = [["left"], ["left"], ["right"] * 2, ["right"]]
     yield hang(apart, calls, "two ranks that have ended, and two that hang")
+    several = {"a": [1, 3], "b": [0, 1, 2], "c": [0, 1, 3]}
+    yield hang(several, [["b"], ["c"], ["b"], ["a"]], "a rank that waits for two others, each of which waits for it")
 
 
 def program(answer, members, records):
@@ -115,6 +117,11 @@ class Ends(Values):
             "somebody waits for",
             "if last and rank in waited_for:",
             "if last:",
+        ),
+        mistake(
+            "A rank may wait for several others, and only the first of them is followed: follow each",
+            "left += waits_for[other]",
+            "left += waits_for[other][:1]",
         ),
     ],
     hints=[

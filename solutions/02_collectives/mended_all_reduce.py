@@ -101,6 +101,11 @@ STARTED = (
             "        dist.recv(torch.empty_like(parts[i]), right)",
         ),
         mistake("What arrives in the first half is not added", "parts[i].add_(arrived)", "parts[i].copy_(arrived)"),
+        mistake(
+            "The buffer is as large as the whole tensor, and one part arrives at a time: a part's room is enough",
+            "torch.empty_like(parts[0])",
+            "torch.empty_like(tensor)",
+        ),
     ],
     alternatives=[  # each rank finishes the part of its left neighbor
         also("(rank + 1 + step) % p", "(rank + step) % p", "(rank + 2 + step) % p", "(rank + 1 + step) % p"),

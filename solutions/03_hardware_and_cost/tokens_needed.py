@@ -57,6 +57,8 @@ def ways():
         ),
         "A token makes `chosen` rows, and not one in each expert": of(tokens=lambda rows, e, c: rows / e),
         "m are the rows of all experts together": of(tokens=lambda rows, e, c: rows * e / c),
+        "The rows of one expert are rounded up before they are made tokens: they need not be a whole number. Round up "
+        "the tokens alone": of(tokens=lambda rows, e, c: math.ceil(rows / e) * e / c),
         "Take what is enough: round up, where it is no whole number": of(up=lambda tokens: math.floor(tokens) + 1),
         "Round up, and not to the nearest": of(up=round),
         "Return 0 where no number is enough": of(none=1),

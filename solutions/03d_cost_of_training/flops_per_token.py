@@ -113,6 +113,18 @@ class Flops(Varied):
                     "return 3 * forward, 3 * forward + again",
                     "return 3 * forward + again, 3 * forward",
                 ),
+                (
+                    "The scores that the fused kernel computes again inside its own backward pass are in the "
+                    "hardware's FLOPs. They are not counted: without recomputation both numbers are the same",
+                    "3 * forward + again",
+                    "3 * forward + again + layers * sequence * width",
+                ),
+                (
+                    "The scores that the fused kernel computes again inside its own backward pass are in both numbers. "
+                    "They are not counted: backward takes twice what forward takes",
+                    "return 3 * forward, 3 * forward + again",
+                    "more = layers * sequence * width\n    return 3 * forward + more, 3 * forward + again + more",
+                ),
                 ("What runs again runs forward alone", "3 * forward + again", "3 * forward + 3 * again"),
                 (
                     "A layer that runs again computes its scores and mixes, too",

@@ -209,6 +209,12 @@ def why(trial, ratio):
             "rest.copy_(weight - exact)",
         ),
         mistake(
+            "The old rest is left out of the new one: it is the exact sum, of weight, old rest and update, less the "
+            "rounded one",
+            "rest.copy_(exact - weight)",
+            "rest.copy_(exact - rest.float() - weight)",
+        ),
+        mistake(
             "Nothing is kept of what rounding leaves over: either the rests are never written, or the sum is made in "
             "bfloat16, where the update is swallowed first. Add up in float32",
             "exact = weight.float() + rest.float() - lr * gradient.float()",

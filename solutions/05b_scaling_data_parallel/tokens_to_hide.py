@@ -26,6 +26,11 @@ def test_cases():
     yield case("four full buckets, hidden to the moment", 2**20, 0, 0, 0, 4, 2**20, 2.0**40, 2.0**-12, 2.0**30)
 
 
+def full(dense, expert, experts, chosen, gradient_bytes, bucket_bytes, rate, latency, bandwidth):
+    buckets = math.ceil(gradient_bytes * (dense + experts * expert) / bucket_bytes)
+    return math.ceil(buckets * (latency + bucket_bytes / bandwidth) * rate / (4 * (dense + chosen * expert)))
+
+
 MET, ALL = "dense + chosen * expert", "dense + experts * expert"
 
 
@@ -38,7 +43,8 @@ MET, ALL = "dense + chosen * expert", "dense + experts * expert"
         Own("your own arithmetic", BY_HAND, PLANNERS),
         Values(
             "the smallest whole number of tokens: dense layers and layers of 4 to 128 experts, gradients of 2 and 4 "
-            "bytes, one bucket and many, networks with and without latency"
+            "bytes, one bucket and many, networks with and without latency",
+            ways={"The last bucket travels as if it were full: it has only the bytes that are left": full},
         ),
     ],
     mistakes=[

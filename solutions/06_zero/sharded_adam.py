@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from tinydist.lab.author import Case, Values, exercise, mistake
+from tinydist.lab.author import Case, Varied, exercise, mistake
 
 from .chapter import BY_HAND, VIEW, Held, Sent, function, held_now, noted, numbers, of
 
@@ -52,10 +52,18 @@ def train(answer, weights, held):
     program=train,
     targets=[
         *BY_HAND,
-        Values(
+        Varied(
             f"weights as of one process that takes the mean gradient; {STEPS} steps, 1, 2, 3 and 4 ranks, sizes that "
             "need padding",
             scratch=True,
+            variants=[
+                (
+                    "The shard is dealt out one by one: rank, rank + p, ... The collectives deal out gradients, and "
+                    "gather weights, in blocks: the first rank has the first k numbers",
+                    "F.pad(weights, (0, padding)).chunk(p)[rank].clone()",
+                    "F.pad(weights, (0, padding))[rank::p].clone()",
+                ),
+            ],
         ),
         Held(
             "states",

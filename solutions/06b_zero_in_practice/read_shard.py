@@ -65,6 +65,11 @@ class Read(Target):
             return None
         return sum(stop - start for file in trial.arguments[0][0] for start, stop in file.reads)
 
+    def trust(self, exercise, trial, mistake, how, earlier):
+        """As many numbers are soon read by chance: those of all cases are compared."""
+        alike = [self.seen(trial.there(case)) == self.seen(exercise.run(case, mistake)) for case in exercise.cases]
+        return (2 if all(alike) else int(sum(alike) > len(alike) / 2)), (sum(alike),)
+
     def judge(self, exercise, trial, right):
         mine, its = self.seen(trial), self.seen(right)
         if mine != its:
@@ -94,7 +99,25 @@ class Read(Target):
             "shard[: last - first]",
         ),
         mistake(
-            "All numbers of the files are read, and most are thrown away: with 1,000 files every rank would read all",
+            "A file is read up to its end, and what is behind the shard is thrown away: stop where the shard stops",
+            "file.read(first - at, last - at)",
+            "file.read(first - at, len(file))[: last - first]",
+        ),
+        mistake(
+            "A file is read from its beginning, and what is before the shard is thrown away: start where the shard "
+            "starts",
+            "file.read(first - at, last - at)",
+            "file.read(0, last - at)[first - at :]",
+        ),
+        mistake(
+            "All files are read, and most numbers are thrown away: with 1,000 files every rank would read all",
+            "        if first < last:\n",
+            "        whole = file.read(0, len(file)) if len(file) else None\n        if first < last:\n",
+            "file.read(first - at, last - at)",
+            "whole[first - at : last - at]",
+        ),
+        mistake(
+            "Files that have a number of this rank's are read whole, and the others' numbers are thrown away",
             "            shard[first - mine : last - mine] = file.read(first - at, last - at)",
             "            whole = file.read(0, len(file))\n"
             "            shard[first - mine : last - mine] = whole[first - at : last - at]",

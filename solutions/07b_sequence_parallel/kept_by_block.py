@@ -17,7 +17,8 @@ def test_cases():
     yield case("Llama 3 70B on one rank", 8192, 8192, 64, 8, 28_672, True, False, 1, False)
     yield case("Llama 3 70B on 8 ranks", 8192, 8192, 64, 8, 28_672, True, False, 8, False)
     yield case("the same with sequence parallelism", 8192, 8192, 64, 8, 28_672, True, False, 8, True)
-    yield case("and on 16 ranks, of which two share a KV head", 8192, 8192, 64, 8, 28_672, True, False, 16, True)
+    shared = "Llama 3 70B with sequence parallelism on 16 ranks, of which two share a KV head"
+    yield case(shared, 8192, 8192, 64, 8, 28_672, True, False, 16, True)
     yield case("a GPT without a gate", 2048, 6144, 64, 64, 24_576, False, False, 8, True)
     yield case("a parallel block, as PaLM's, with one KV head", 2048, 18_432, 48, 1, 73_728, True, True, 12, False)
     yield case("a parallel block without a gate, as GPT-J's", 2048, 4096, 16, 16, 16_384, False, True, 4, True)

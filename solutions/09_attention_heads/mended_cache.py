@@ -8,16 +8,16 @@ import torch
 import torch.nn.functional as F
 
 from tinydist.attention import rotate
-from tinydist.lab.author import Own, Part, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
 
 from .caches import called, copies, inputs, rows_of
 from .chapter import LENT, SOLVED
 
 
-def pieces(about, heads, kv_heads, d, counts, dtype=torch.float32):
+def pieces(about, heads, kv_heads, d, counts, dtype=torch.float32, slots=None):
     """``counts``: for each call, how many tokens of each row are real; the rest is padding."""
     most = [max(each) for each in counts]
-    made = inputs(heads, kv_heads, d, [0] * len(counts[0]), 2 * sum(most) + 2, most, dtype)
+    made = inputs(heads, kv_heads, d, [0] * len(counts[0]), slots or 2 * sum(most) + 2, most, dtype)
     return alone(lambda: (*copies(*made), [torch.tensor(each) for each in counts]), about)
 
 
@@ -27,6 +27,7 @@ def test_cases():
     yield pieces("two prompts of 3 tokens, and 2 steps", 4, 2, 4, [(3, 3), (1, 1), (1, 1)])
     yield pieces("a prompt of 5 tokens, in pieces of 3 and 2", 3, 1, 4, [(3,), (2,)])
     yield pieces("prompts of 4, 1 and 2 tokens, and 3 steps", 4, 2, 6, [(4, 1, 2), *steps])
+    yield pieces("prompts of 3 tokens, and 2 steps that fill the cache", 2, 1, 4, [(3, 3), (1, 1), (1, 1)], slots=5)
     yield pieces("prompts of 2 and 3 tokens, and 2 and 4 more at once", 2, 1, 4, [(2, 3), (2, 4)])
     paused = [(1, 3, 2), (1, 0, 1), (2, 1, 1)]
     yield pieces(
@@ -48,7 +49,12 @@ TURNED = """\
     slots = n[:, None] + torch.arange(T)  # [B, T]: each row's own, and its positions
     q, k = rotate(q, slots), rotate(k, slots)
 """
+READ = "    keys, values = cache.keys[:, :, :S], cache.values[:, :, :S]\n"
 SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
+
+
+class VariedPart(Varied, Part):
+    """Of all that is there, some."""
 
 
 @exercise(
@@ -66,11 +72,26 @@ SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
             "each row's keys, rotated to their positions, and values in its first lengths[b] slots; behind them "
             "anything",
         ),
-        Part(
+        VariedPart(
             "values",
             "result",
             "those without a cache: prompts at once, in pieces, of one length and of different ones, and steps after "
             "them",
+            variants=[
+                (
+                    "All rows have the mask of row 0. Rows have different lengths, and the queries of each see up to "
+                    "their own slots",
+                    "<= slots[:, None, :, None]",
+                    "<= slots[:1, None, :, None]",
+                ),
+                (
+                    "All rows have the mask of the longest. Rows have different lengths, and the queries of each see "
+                    "up to their own slots",
+                    "<= slots[:, None, :, None]",
+                    "<= slots.max(0).values[None, None, :, None]",
+                ),
+                ("A query does not see itself: its own key is among those that it sees", "<= slots", "< slots"),
+            ],
         ),
     ],
     mistakes=[
@@ -120,7 +141,14 @@ SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
             SEEN,
             "    seen = None\n",
         ),
-        mistake("A query does not see itself: its own key is among those that it sees", "<= slots", "< slots"),
+        mistake(
+            "n is cache.lengths itself, and grows when the lengths do: then slots are read behind the new tokens, "
+            "which were never written, and in a full cache there are none. Clone it, as the program does",
+            "n, T = cache.lengths.clone(), q.shape[2]",
+            "n, T = cache.lengths, q.shape[2]",
+            READ,
+            "    S = int(n.max()) + T\n" + READ,
+        ),
     ],
     hints=[
         "For a prompt alone it is right, and for two of one length. Run check: what do prompts of different lengths "
@@ -140,7 +168,8 @@ def mended_cache(q, k, v, cache, counts):
     q [B, H, T, d], k and v [B, G, T, d] are T tokens of each row, not yet rotated: of row b the first ``counts[b]`` are
     real, the rest is padding. It is called for a prompt, or piece after piece of it, and then for a token at a time,
     with the cache of exercise 2: the next real tokens stand behind those of before. Padding may be
-    written behind them, as the next call writes over it, and what comes back for it has no meaning.
+    written behind them, as the next call writes over it, and what comes back for it has no meaning. Here unused slots
+    hold numbers, never NaN, and in the last call the cache may become full.
     """
     n, T = cache.lengths.clone(), q.shape[2]
     S = int(n.max()) + T

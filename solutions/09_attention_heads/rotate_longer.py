@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tinydist.lab.author import Own, Part, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
 
 from .chapter import INSTEAD, SOLVED
 
@@ -30,7 +30,12 @@ def test_cases():
 
 KEPT = "kept = ((rotations - 1) / 31).clamp(0, 1)"
 HALVES = "a, b = x[..., :half], x[..., half:]"
+MIXED = "(kept + (1 - kept) / factor) * angles"
 ROTATED = "torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)"
+
+
+class VariedPart(Varied, Part):
+    """Of the two that come back, one."""
 
 
 @exercise(
@@ -40,11 +45,25 @@ ROTATED = "torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)"
     test_cases=test_cases,
     targets=[
         Own("built from cosines and sines", INSTEAD, SOLVED),
-        Part(
+        VariedPart(
             "rotated",
             "rotated",
             "by the angles of YaRN: RoPE's where the context is no longer than in training; pairs that are fast, slow, "
             "and in between; positions beyond training",
+            variants=[
+                (
+                    "Between 1 and 32 rotations periods are mixed, factor times as long and as in training. Mix the "
+                    "angles: a share of the angle stays, and the rest becomes factor times smaller",
+                    MIXED,
+                    "angles / (kept + (1 - kept) * factor)",
+                ),
+                (
+                    "Between 1 and 32 rotations logarithms are mixed. Mix the angles: a share of the angle stays, and "
+                    "the rest becomes factor times smaller",
+                    MIXED,
+                    "angles / factor ** (1 - kept)",
+                ),
+            ],
         ),
         Part("scale", "scale", "what scores are multiplied by: 1.87 for 40 times the context"),
     ],

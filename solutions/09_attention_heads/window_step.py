@@ -59,7 +59,6 @@ USED = "used = min(int(n[row]) + 1, window)"
             "each row's token n, its key rotated, stands in slot n % window; all else stays",
             variants=[
                 ("The key is rotated one position too far: positions count from 0", KEY, "rotate(k, n[:, None] + 1)"),
-                ("The key is rotated to its slot: its position is n", KEY, "rotate(k, slot[:, None])"),
                 ("The key is not rotated", KEY, "k"),
                 ("The key is rotated twice", KEY, f"rotate({KEY}, n[:, None])"),
                 ("The value is rotated, and only queries and keys are", "v[:, :, 0]", "rotate(v, n[:, None])[:, :, 0]"),
@@ -148,10 +147,10 @@ USED = "used = min(int(n[row]) + 1, window)"
             "slot = n.clamp(max=window - 1)",
         ),
         mistake(
-            "Queries and keys are rotated to their slot. A slot says where a token lies; its position is n, however "
-            "often the ring went round",
-            ROTATED,
-            "rotate(q, slot[:, None]), rotate(k, slot[:, None])",
+            "The key is rotated to its slot. A slot says where a token lies; its position is n, however often the ring "
+            "went round",
+            KEY,
+            "rotate(k, slot[:, None])",
         ),
         mistake("The query is not rotated to its position, and the keys are", ROTATED, "q, rotate(k, n[:, None])"),
         mistake(

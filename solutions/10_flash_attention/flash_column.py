@@ -93,6 +93,8 @@ VARIANTS = [
         "delta[head, rows, None])",
         "delta[head, rows, None] / math.sqrt(k.shape[1]))",
     ),
+    ("Delta is that of the first head, for all of them: each head has its own", "delta[head", "delta[0"),
+    ("The log-sum-exp is that of the first head, for all of them: each head has its own", "lse[head", "lse[0"),
     ("This is the mean over the heads: their gradients add up", RETURNED, "return dk / len(q), dv / len(q)"),
     (
         "These are the gradients of the last head: all heads that share the keys add to dk and dv",

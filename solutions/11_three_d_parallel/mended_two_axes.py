@@ -137,6 +137,17 @@ def train(answer, dp, tp, max_norm, rows, dtype):
                     "parts, mine = replicas, 0",
                 ),
                 ("This is the square of the norm: its root is missing", "norm = square.sqrt()", "norm = square"),
+                (
+                    "The sum of squares is divided by tp: ranks of a tensor group have different parts, whose squares "
+                    "add up to those of the whole",
+                    "norm = square.sqrt()",
+                    'norm = (square / mesh["tp"].size()).sqrt()',
+                ),
+                (
+                    "The sum of squares is divided by dp, and was added up along tp alone: there each part is once",
+                    "norm = square.sqrt()",
+                    "norm = (square / replicas).sqrt()",
+                ),
                 ("The loss is a sum over numbers: the mean is asked for", ").square().mean()", ").square().sum()"),
                 ("Gradients that are short enough stay as they are: the factor is 1 at most", ".clamp(max=1.0)", ""),
                 (

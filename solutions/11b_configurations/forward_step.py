@@ -149,6 +149,12 @@ TOLD = "        told = share.detach().clone()\n        dist.all_reduce(told)\n"
                     '"lm loss": (losses * mask).sum().detach() / mask.sum().clamp(min=1)',
                 ),
                 (
+                    "Multiplied by b, the rows of a microbatch, where M is right, the number of microbatches: "
+                    "step_masks has the shape [M, b, T]",
+                    'len(batch["step_masks"])',
+                    'len(batch["loss_mask"])',
+                ),
+                (
                     "The masks are averaged, and not added up: count the tokens",
                     'batch["step_masks"].sum()',
                     'batch["step_masks"].mean()',

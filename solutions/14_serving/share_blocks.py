@@ -145,6 +145,14 @@ VARIANTS = [
         "                refused.append(number)\n                break\n",
     ),
     ("An append of no tokens writes nothing, and needs no copy", "tokens > 0 and length", "length"),
+    (
+        "An append of no tokens writes nothing, and needs no copy. Where one is needed it takes a block as well, which "
+        "must be free",
+        "tokens > 0 and length",
+        "length",
+        "if new + shared >",
+        "if new >",
+    ),
     ("What just fits is not refused: as many as are free may be taken", "if new + shared >", "if new + shared >="),
     ("Events are counted from 0, all of them", "refused.append(number)", "refused.append(number + 1)"),
     ("These are names: which events were refused is asked for", "refused.append(number)", "refused.append(name)"),

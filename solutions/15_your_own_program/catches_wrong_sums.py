@@ -62,6 +62,17 @@ def program(answer, all_reduce):
     return "passes"
 
 
+MISSED = {  # by which numbers, or comparisons, each is missed
+    "adds in 16 bits": "Small whole numbers are exact in 16 bits, and a tolerance of 1 % or more hides what rounding "
+    "does: take numbers with more digits, and a small tolerance",
+    "right for even values": "Truncation leaves whole numbers as they are: take others",
+    "mixes up parts": "A part looks like another if its numbers are the same along the tensor, or if only sums over "
+    "the tensor are compared: take unlike numbers, and compare each with its own",
+    "fills its buffer once": "Tensors of up to 64 numbers fit into its buffer, and so do the first 64 of longer ones: "
+    "take longer ones, and look at all of their numbers",
+}
+
+
 class Verdict(Target):
     name, decides = "verdict", True
 
@@ -76,6 +87,14 @@ class Verdict(Target):
 
     def seen(self, trial):
         return None if trial.error else trial.returned[0]
+
+    def trust(self, exercise, trial, mistake, how, earlier):
+        """A wrong test is known by all that it lets pass."""
+        alike = [self.seen(trial.there(case)) == self.seen(exercise.run(case, mistake)) for case in exercise.cases]
+        return (2 if all(alike) else int(sum(alike) > len(alike) / 2)), (sum(alike),)
+
+    def general(self, trial, right):
+        return MISSED.get(trial.case.facts, "") if trial.returned[0] == "passes" else ""
 
 
 VALUES = "torch.arange(size, dtype=torch.float32) * 0.37 + 10 * rank + 0.1"

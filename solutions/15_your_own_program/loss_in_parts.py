@@ -96,6 +96,22 @@ AT_ONCE = """\
                     "total += loss.detach() / len(targets)",
                 ),
                 (
+                    "The loss is right, and the gradients are divided by the rows of their part: divide by all rows",
+                    ITS_SHARE,
+                    "F.cross_entropy(some @ own.T, wanted)",
+                    "total += loss.detach()",
+                    "total += loss.detach() * len(wanted) / len(targets)",
+                ),
+                (
+                    "The loss is right, and the gradients are divided by the rows of their part: divide by all rows",
+                    PARTS,
+                    OTHER_PARTS,
+                    ITS_SHARE,
+                    "F.cross_entropy(some @ own.T, wanted)",
+                    "total += loss.detach()",
+                    "total += loss.detach() * len(wanted) / len(targets)",
+                ),
+                (
                     "The gradients are right, and the loss is the sum over the rows: their mean is asked for",
                     "total += loss.detach()",
                     "total += loss.detach() * len(targets)",

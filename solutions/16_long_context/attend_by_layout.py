@@ -95,6 +95,20 @@ def test_cases():
             "scores.amax(1)",
         ),
         mistake(
+            "Each block has a softmax of its own, and their outputs are averaged: blocks with larger scores count "
+            "more, so take one softmax over all keys that a query sees",
+            "out[rows] = scores.softmax(1) @ v[keys]",
+            "pairs = list(zip(scores.split(size, 1), v[keys].split(size)))\n"
+            "            out[rows] = sum(some.softmax(1) @ values for some, values in pairs) / len(pairs)",
+        ),
+        mistake(
+            "Each block has a softmax of its own, and their outputs are added up: weights sum to 1 over all keys that "
+            "a query sees",
+            "out[rows] = scores.softmax(1) @ v[keys]",
+            "pairs = list(zip(scores.split(size, 1), v[keys].split(size)))\n"
+            "            out[rows] = sum(some.softmax(1) @ values for some, values in pairs)",
+        ),
+        mistake(
             "Absent blocks are computed and then masked: gather the keys of the present ones first",
             "keys = places[seen]",
             "keys = places",

@@ -22,6 +22,7 @@ def test_cases():
     yield case("a long one in the middle", [6, 6, 24, 6, 6], 4)
     yield case("four documents, 4 ranks", [12, 3, 8, 9], 4)
     yield case("three documents, 4 ranks", [4, 9, 3], 4)
+    yield case("two layouts that are as good", [5, 3, 2, 1, 1, 1, 1, 1, 1], 4)
     yield case("one rank", [3, 5, 2], 1)
 
 
@@ -62,6 +63,12 @@ def test_cases():
             "work[rank::2 * ranks]",
         ),
         mistake("The best layout is the one whose busiest rank has the fewest pairs", "min(busiest", "max(busiest"),
+        mistake(
+            "Of layouts that are as good as one another the first in the order of the task is the best: contiguous, "
+            "zig-zag, striped. This is the first by the alphabet",
+            "min(busiest",
+            "min(sorted(busiest)",
+        ),
     ],
     hints=[
         "Write down for each token of the sequence how many keys it sees. What ranks have are sums of these numbers.",

@@ -50,6 +50,17 @@ ROWS = "x[token]"
 BACK = "weights[token, slot][:, None] * back"
 
 
+class Rows(Bytes):
+    """Besides rows, whole numbers: two for each expert to each other rank, which all_gather them or deal them out."""
+
+    def judge(self, exercise, trial, right):
+        ranks, owner = trial.case.ranks, trial.case.arguments(0)[4]
+        counts = 2 * 8 * len(owner) * (ranks - 1)
+        mine, its = map(self.seen, (trial, right))
+        if any(have > max(want * self.room, want + counts) for have, want in zip(mine, its)):
+            super().judge(exercise, trial, right)
+
+
 @exercise(
     title="Dispatch and combine",
     minutes=40,
@@ -59,8 +70,9 @@ BACK = "weights[token, slot][:, None] * back"
         BY_HAND,
         Waits("whatever is started is waited for"),
         Values("each token's weighted sum, in its own place, on 1, 2, 3 and 4 ranks; a rank may have no token"),
-        Bytes(
-            "each row goes to its expert and back once, besides a few whole numbers; what was dropped is not sent",
+        Rows(
+            "each row goes to its expert and back once, besides two whole numbers for each expert to each rank; what "
+            "was dropped is not sent",
             room=1.6,
             fewer=True,
         ),
@@ -71,6 +83,12 @@ BACK = "weights[token, slot][:, None] * back"
             "expert alone",
             "number = torch.tensor(mine).repeat(p).repeat_interleave(coming.flatten())",
             "number = torch.tensor(mine).repeat_interleave(coming.sum(0))",
+        ),
+        mistake(
+            "Rows are sorted by expert, and sent to the ranks in blocks: right only where the first experts are on the "
+            "first rank. Sort them by the rank of their expert first",
+            "position[chosen[left[:, 0], left[:, 1]]].argsort(",
+            "chosen[left[:, 0], left[:, 1]].argsort(",
         ),
         mistake(
             "The rows that came back are added in the order in which they were sent, and not to their tokens: where a "
@@ -118,7 +136,8 @@ def dispatch_and_combine(x, chosen, weights, own, owner):
     x is [N, D], in float32 or float64, and N may differ from rank to rank. chosen [N, k] has the numbers of a token's
     experts, or -1 for an assignment that was dropped; weights [N, k] their weights. Expert e is on rank ``owner[e]``,
     and a rank may have any number of them, none as well. ``own`` has this rank's: number -> function of rows [R, D],
-    R may be 0. No gradient is needed. Send each row once there, and once back.
+    R may be 0. No gradient is needed. Send each row once there, and once back; besides, at most two whole numbers for
+    each expert to each rank.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     # ? the assignments that are left, by rank and expert

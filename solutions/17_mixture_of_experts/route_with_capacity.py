@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tinydist.lab.author import Part, alone, exercise, mistake
+from tinydist.lab.author import Part, Varied, alone, exercise, mistake
 
 from .chapter import BY_HAND, numbers
 
@@ -36,6 +36,13 @@ BACK = "kept = kept.view(k, N).T"
 SUM = "best.values / best.values.sum(-1, keepdim=True)"
 
 
+PLACE = "one_hot(flat, E).cumsum(0).gather(1, flat[:, None]).squeeze(1) - 1"
+
+
+class VariedPart(Varied, Part):
+    """Of the three that come back, one."""
+
+
 @exercise(
     title="A router with a capacity",
     minutes=25,
@@ -43,7 +50,27 @@ SUM = "best.values / best.values.sum(-1, keepdim=True)"
     test_cases=test_cases,
     targets=[
         BY_HAND,
-        Part("kept", "kept", "which assignments stay: first choices before second ones, then in the order of tokens"),
+        VariedPart(
+            "kept",
+            "kept",
+            "which assignments stay: first choices before second ones, then in the order of tokens",
+            variants=[
+                (
+                    "Each choice has the whole capacity anew. An expert takes C assignments in all: second choices "
+                    "get what first ones have left",
+                    PLACE,
+                    "one_hot(flat.view(k, N), E).cumsum(1).gather(2, flat.view(k, N, 1)).flatten() - 1",
+                ),
+                (
+                    "Each choice has a k-th of the capacity. An expert takes C assignments in all: second choices get "
+                    "what first ones have left",
+                    PLACE,
+                    "one_hot(flat.view(k, N), E).cumsum(1).gather(2, flat.view(k, N, 1)).flatten() - 1",
+                    "place < most",
+                    "place < math.ceil(factor * N / E)",
+                ),
+            ],
+        ),
         Part("weights", "weights", "of a token's k experts, sum 1 before any is dropped; 0 where one was"),
         Part("dropped", "dropped", "how many assignments were dropped"),
     ],

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from tinydist.lab.author import Malformed, Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Malformed, Own, Varied, alone, exercise, mistake
 
 from .chapter import INSTEAD, SOLVED, numbers
 
@@ -52,7 +52,23 @@ def send(answer, tensors):
     program=send,
     targets=[
         Own("your own packing", INSTEAD, SOLVED),
-        Values("bits, scales and the error that is kept, in several steps", scratch=True),
+        Varied(
+            "bits, scales and the error that is kept, in several steps",
+            scratch=True,
+            variants=[
+                (
+                    "Where a row ends within a byte its bits are 1: what fills the byte is no number, and its bits "
+                    "are 0. Fill up the signs, as 0 and 1, and not the numbers",
+                    "-x.shape[1] % 8))",
+                    "-x.shape[1] % 8), value=1)",
+                ),
+                (
+                    "What fills the last byte stands before the row's numbers, and should be behind them",
+                    "(0, -x.shape[1] % 8)",
+                    "(-x.shape[1] % 8, 0)",
+                ),
+            ],
+        ),
     ],
     mistakes=[
         mistake(

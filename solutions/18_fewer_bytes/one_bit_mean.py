@@ -88,6 +88,11 @@ def train(answer, size, chunk):
             "p = dist.get_world_size()",
         ),
         mistake(
+            "The server's scale is its norm divided by the square root of n. It has a chunk alone, of n/p numbers",
+            "mean.numel()",
+            "x.numel()",
+        ),
+        mistake(
             "The mean comes back in one bit per number, too: you sent it in full",
             f"    {KEPT}\n",
             "",
