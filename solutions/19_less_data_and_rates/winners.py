@@ -48,7 +48,9 @@ def test_cases():
     noisy = {"baseline": 0.4, "a": 0.01, "b": 0.01}
     yield case("the second one's seeds differ", 6, {"baseline": 0.0, "a": -0.12, "b": 0.5}, noisy, even)
     yield case("one seed is lucky", 8, {"baseline": 0.0, "a": -0.08, "b": 0.3}, 0.1, even)
-    yield case("two are close together, far ahead of the baseline", 9, {"baseline": 0.0, "a": -0.3, "b": -0.31}, 0.05, even)
+    yield case(
+        "two are close together, far ahead of the baseline", 9, {"baseline": 0.0, "a": -0.3, "b": -0.31}, 0.05, even
+    )
     yield case("means and medians differ", 12, {"baseline": 0.0, "a": -0.2, "b": 0.3}, 0.2, even)
     yield case("between two points", 7, {"baseline": 0.0, "a": -0.2, "b": 0.1}, 0.05, even, 2750.0, 2250.0)
 
