@@ -9,6 +9,8 @@ from .chapter import INSTEAD, SOLVED
 
 MEANS = "{name: sum(found) / len(found) for name, found in losses.items()}"
 
+SECOND = "best, second = sorted(means, key=means.get)[:2]"
+
 
 def curves(seed, gaps, spread, costs, points=6):
     """name -> one curve a seed, of (tokens, FLOPs, loss). ``spread``: of all methods, or name -> of each."""
@@ -46,6 +48,10 @@ def test_cases():
     noisy = {"baseline": 0.4, "a": 0.01, "b": 0.01}
     yield case("the second one's seeds differ", 6, {"baseline": 0.0, "a": -0.12, "b": 0.5}, noisy, even)
     yield case("one seed is lucky", 8, {"baseline": 0.0, "a": -0.08, "b": 0.3}, 0.1, even)
+    yield case(
+        "two are close together, far ahead of the baseline", 9, {"baseline": 0.0, "a": -0.3, "b": -0.31}, 0.05, even
+    )
+    yield case("means and medians differ", 12, {"baseline": 0.0, "a": -0.2, "b": 0.3}, 0.2, even)
     yield case("between two points", 7, {"baseline": 0.0, "a": -0.2, "b": 0.1}, 0.05, even, 2750.0, 2250.0)
 
 
@@ -85,6 +91,16 @@ def as_numbers(answer, methods, tokens, flops):
             "The gap is that of the means: a lucky seed is no winner",
             MEANS,
             "{name: min(found) for name, found in losses.items()}",
+        ),
+        mistake(
+            "The gap is that of the means, and not of the medians",
+            MEANS,
+            "{name: sorted(found)[len(found) // 2] for name, found in losses.items()}",
+        ),
+        mistake(
+            "The best has to be ahead of the next best, and not of the baseline alone",
+            SECOND,
+            f"{SECOND}\n        second = 'baseline' if 'baseline' in taking and best != 'baseline' else second",
         ),
         mistake(
             "A method of which a curve ends before the budget cannot be compared there: leave it out",

@@ -1,6 +1,8 @@
 """Wrong answers to the exercises of 19_less_data_and_rates: each with the property that rejects it, and what it is
 told."""
 
+from itertools import pairwise
+
 from lab.registered import collection, solved
 
 from tinydist.training.one_cycle import one_cycle, one_cycle_momentum
@@ -68,3 +70,27 @@ def nobody(methods, tokens, flops):
 def last_points(methods, tokens, flops):
     means = {name: sum(curve[-1][2] for curve in curves) for name, curves in methods.items()}
     return (min(means, key=means.get),) * 2
+
+
+@wrong("winners", "values", "ahead of the next best")
+def ahead_of_the_baseline(methods, tokens, flops):
+    def winner(axis, budget):
+        taking = {
+            name: [loss_at(curve, axis, budget) for curve in curves]
+            for name, curves in methods.items()
+            if all(curve[-1][axis] >= budget for curve in curves)
+        }
+        best, other = sorted(taking, key=lambda name: sum(taking[name]))[:2]
+        if "baseline" in taking and best != "baseline":
+            other = "baseline"
+        gap = (sum(taking[other]) - sum(taking[best])) / len(taking[best])
+        return best if gap > max(max(taking[name]) - min(taking[name]) for name in (best, other)) else None
+
+    return winner(0, tokens), winner(1, flops)
+
+
+def loss_at(curve, axis, budget):
+    for left, right in pairwise(curve):
+        if right[axis] >= budget:
+            part = (budget - left[axis]) / (right[axis] - left[axis])
+            return left[2] + part * (right[2] - left[2])
