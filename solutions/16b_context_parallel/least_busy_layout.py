@@ -23,6 +23,7 @@ def test_cases():
     yield case("four documents, 4 ranks", [12, 3, 8, 9], 4)
     yield case("three documents, 4 ranks", [4, 9, 3], 4)
     yield case("one rank", [3, 5, 2], 1)
+    yield case("one document, one rank", [6], 1)
 
 
 @exercise(
