@@ -24,6 +24,7 @@ def test_cases():
     yield case("three documents, 4 ranks", [4, 9, 3], 4)
     yield case("two layouts that are as good", [5, 3, 2, 1, 1, 1, 1, 1, 1], 4)
     yield case("one rank", [3, 5, 2], 1)
+    yield case("one document, one rank", [6], 1)
 
 
 @exercise(

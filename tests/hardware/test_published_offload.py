@@ -16,3 +16,4 @@ def test_steps_get_longer_and_the_long_one_hardly():
     assert isclose(LONG_STEP.inputs, inputs, rel_tol=0.01)
     assert 0.9 * inputs < LONG_STEP.peak - LONG_STEP.peak_offloaded < inputs
     assert LONG_STEP.longer < STEPS.offloaded / STEPS.recomputed - 1
+    assert 0.9 * STEPS.inputs < STEPS.freed < STEPS.inputs < STEPS.peak

@@ -7,7 +7,8 @@ STRIPES         striped attention: times faster than a contiguous ring, end to e
 LLAMA_3         training runs of Llama 3 405B, with and without context parallelism
 STYLES          tokens/s of one model by Ulysses and by an all-gather of contiguous parts
 ON_TPUS         FLOP/s of a chip by Ulysses, an all-gather and a ring
-BOTH_ON_TPUS    seconds of a step on 64 chips: an all-gather, a ring, and rings of Ulysses groups
+BOTH_ON_TPUS    seconds of a step on 64 chips: an all-gather, a ring, and rings of Ulysses groups; contiguous parts
+BALANCED_ON_TPUS    the same with zig-zag parts
 WITH_AND_WITHOUT    FLOP/s of a GPU with context parallelism, and the best that was found without
 
 Sources. RINGS, GATHERS: zhuzilin/ring-flash-attention@01c8baf5, README (read): Llama 3 8B's attention, causal, 8,192
@@ -17,10 +18,12 @@ abstract (read). LLAMA_3: Llama Team 2024, arXiv 2407.21783, table 4 (read). STY
 request 2418, May 2026 (an excerpt, read): GLM-4.5-Air, 8 H200, sequences of 64k tokens, steps in tokens/s. It says
 "ring"; its code (models/layers/ring_attn.py, ring_fa3_varlen_func, read) gathers all keys. ON_TPUS: AI-Hypercomputer/
 maxtext pull request 4687, July 2026 (an excerpt, read): Llama 2 7B, 32k tokens on 16 of 64 TPU v5p; its second table,
-of Llama 3.1 8B on 4, was cut off. BOTH_ON_TPUS: pull request 4836 of the same, August 2026 (an excerpt, read; closed):
-Llama 3 8B, one sequence on 64 TPU v5p, median step, no load balancing. WITH_AND_WITHOUT: NVIDIA/NeMo@0aa26711,
+of Llama 3.1 8B on 4 of the 64, was cut off. BOTH_ON_TPUS: pull request 4836 of the same, August 2026 (an excerpt, read;
+its page says closed, but its code is in src/maxtext/kernels/attention/usp_attention.py@825cbdd3): Llama 3 8B, one
+sequence on 64 TPU v5p, median step, no load balancing. BALANCED_ON_TPUS: pull request 4893, August 2026 (an excerpt,
+read): the same with ``context_parallel_load_balance``. WITH_AND_WITHOUT: NVIDIA/NeMo@0aa26711,
 docs/source/performance/performance_long_sequence.md (read): Llama 2 7B in FP8 on DGX H100, NeMo 24.03.01; the rows with
-a context-parallel degree above 1.
+a context-parallel degree above 1 (those of 4, 8 and 16 times 1,024 tokens have 1, and no gain).
 """
 
 from typing import NamedTuple
@@ -115,6 +118,14 @@ BOTH_ON_TPUS = {  # (ranks of a ring, of a Ulysses group), or all-gather -> toke
     (32, 2): {1_024: 1.65, 2_048: 4.52, 4_096: 14.72},
     (16, 4): {1_024: 1.31, 2_048: 4.02, 4_096: 13.92},
     (8, 8): {1_024: 1.44, 2_048: 4.05, 4_096: 13.65},
+}
+
+BALANCED_ON_TPUS = {
+    "all-gather": {1_024: 1.09, 2_048: 2.98, 4_096: 9.71},
+    (64, 1): {1_024: 1.42, 2_048: 3.71, 4_096: 10.78},
+    (32, 2): {1_024: 1.38, 2_048: 3.49, 4_096: 10.24},
+    (16, 4): {1_024: 1.04, 2_048: 2.88, 4_096: 9.50},
+    (8, 8): {1_024: 1.20, 2_048: 2.93, 4_096: 9.34},
 }
 
 

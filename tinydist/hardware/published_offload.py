@@ -28,15 +28,17 @@ FREED = (
 
 
 class Steps(NamedTuple):
-    """Seconds. ``inputs``: bytes of the layers' inputs that are copied."""
+    """Seconds. Bytes: ``inputs`` of layers, which are copied; ``freed`` after forward; ``peak``, with or without."""
 
     inputs: float
     kept: float
     recomputed: float
     offloaded: float
+    freed: float
+    peak: float
 
 
-STEPS = Steps(1.61e9, 1.08, 1.38, 1.86)
+STEPS = Steps(1.61e9, 1.08, 1.38, 1.86, 1.54e9, 24.73e9)
 
 
 class LongStep(NamedTuple):
