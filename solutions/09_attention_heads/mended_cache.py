@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from tinydist.attention import rotate
-from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .caches import called, copies, inputs, rows_of
 from .chapter import LENT, SOLVED
@@ -53,10 +53,6 @@ READ = "    keys, values = cache.keys[:, :, :S], cache.values[:, :, :S]\n"
 SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
 
 
-class VariedPart(Varied, Part):
-    """Of all that is there, some."""
-
-
 @exercise(
     title="Find three bugs in attention with a cache",
     minutes=15,
@@ -72,7 +68,7 @@ class VariedPart(Varied, Part):
             "each row's keys, rotated to their positions, and values in its first lengths[b] slots; behind them "
             "anything",
         ),
-        VariedPart(
+        Part(
             "values",
             "result",
             "those without a cache: prompts at once, in pieces, of one length and of different ones, and steps after "

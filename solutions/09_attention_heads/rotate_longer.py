@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tinydist.lab.author import Own, Part, Varied, alone, exercise, mistake
+from tinydist.lab.author import Own, Part, alone, exercise, mistake
 
 from .chapter import INSTEAD, SOLVED
 
@@ -34,10 +34,6 @@ MIXED = "(kept + (1 - kept) / factor) * angles"
 ROTATED = "torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)"
 
 
-class VariedPart(Varied, Part):
-    """Of the two that come back, one."""
-
-
 @exercise(
     title="Rotate in a longer context",
     minutes=20,
@@ -45,7 +41,7 @@ class VariedPart(Varied, Part):
     test_cases=test_cases,
     targets=[
         Own("built from cosines and sines", INSTEAD, SOLVED),
-        VariedPart(
+        Part(
             "rotated",
             "rotated",
             "by the angles of YaRN: RoPE's where the context is no longer than in training; pairs that are fast, slow, "

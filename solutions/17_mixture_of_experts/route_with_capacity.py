@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tinydist.lab.author import Part, Varied, alone, exercise, mistake
+from tinydist.lab.author import Part, alone, exercise, mistake
 
 from .chapter import BY_HAND, numbers
 
@@ -39,10 +39,6 @@ SUM = "best.values / best.values.sum(-1, keepdim=True)"
 PLACE = "one_hot(flat, E).cumsum(0).gather(1, flat[:, None]).squeeze(1) - 1"
 
 
-class VariedPart(Varied, Part):
-    """Of the three that come back, one."""
-
-
 @exercise(
     title="A router with a capacity",
     minutes=25,
@@ -50,7 +46,7 @@ class VariedPart(Varied, Part):
     test_cases=test_cases,
     targets=[
         BY_HAND,
-        VariedPart(
+        Part(
             "kept",
             "kept",
             "which assignments stay: first choices before second ones, then in the order of tokens",
