@@ -13,7 +13,8 @@ STEPS = 3
 def case(ranks, sizes, decay=0.0, zero=(), still=(), empty=()):
     """Tensors that begin with zeros, tensors whose gradients are zeros, and ranks that have nothing of any tensor."""
     about = f"{len(sizes)} tensors, weight decay {decay:g}"
-    about += ", one of zeros" * bool(zero) + ", one whose gradient is 0" * bool(still) + ", a rank without numbers" * bool(empty)
+    about += ", one of zeros" * bool(zero) + ", a rank without numbers" * bool(empty)
+    about += ", one whose gradient is 0" * bool(still)
     return Case(ranks, lambda rank: (sizes, decay, zero, still, empty), about)
 
 
@@ -98,8 +99,8 @@ RATIO = "w -= lr * (ratio if ratio.isfinite() and ratio > 0 else 1) * r"
             "if ratio.isfinite() else 1",
         ),
         mistake(
-            "A tensor without a gradient has a direction of 0 (eps is added to the root): there the ratio is 1, and the "
-            "weights stay as they are",
+            "A tensor without a gradient has a direction of 0 (eps is added to the root): there the ratio is 1, and "
+            "the weights stay as they are",
             "if ratio.isfinite() and ratio > 0 else 1",
             "if ratio > 0 else 1",
         ),
