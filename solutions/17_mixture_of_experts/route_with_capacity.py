@@ -25,6 +25,7 @@ def test_cases():
     yield case(8, 4, 2, 1.25, preference=3.0)
     yield case(7, 3, 2, 1.0, torch.float64)
     yield case(16, 8, 3, 0.5)
+    yield case(9, 4, 1, 1.5, preference=3.0)  # 3.375: up, and not to the nearest
     yield case(5, 4, 2, 4.0)
     yield case(10, 4, 4, 1.0, preference=1.0)
     yield case(64, 8, 2, 1.25, preference=2.0)

@@ -3,18 +3,19 @@
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Case, Own, Values, exercise, mistake
+from tinydist.lab.author import Case, Collectives, Own, Values, exercise, mistake
 
 from .chapter import INSTEAD, SOLVED, WAITS, numbers
 
 STEPS = 3
 
 
-def case(ranks, sizes, decay=0.0, zero=(), empty=()):
-    """``zero``: tensors that begin with zeros. ``empty``: ranks that have nothing of any tensor."""
+def case(ranks, sizes, decay=0.0, zero=(), still=(), empty=()):
+    """Tensors that begin with zeros, tensors whose gradients are zeros, and ranks that have nothing of any tensor."""
     about = f"{len(sizes)} tensors, weight decay {decay:g}"
     about += ", one of zeros" * bool(zero) + ", a rank without numbers" * bool(empty)
-    return Case(ranks, lambda rank: (sizes, decay, zero, empty), about)
+    about += ", one whose gradient is 0" * bool(still)
+    return Case(ranks, lambda rank: (sizes, decay, zero, still, empty), about)
 
 
 def test_cases():
@@ -22,17 +23,18 @@ def test_cases():
     yield case(2, [8, 5])
     yield case(3, [4, 6, 3], decay=0.1)
     yield case(2, [6, 4], zero=(1,))
+    yield case(2, [5, 4], still=(1,))
     yield case(4, [7, 5], decay=0.05, empty=(2,))
 
 
-def train(answer, sizes, decay, zero, empty):
+def train(answer, sizes, decay, zero, still, empty):
     rank = dist.get_rank()
     lengths = [0 if rank in empty else n + rank for n in sizes]  # shards of different length
     weights = [(0.1 + t) * numbers(n, seed=10 * t + rank) * (t not in zero) for t, n in enumerate(lengths)]
     states = [(torch.zeros(n), torch.zeros(n)) for n in lengths]
     found = {}
     for step in range(1, STEPS + 1):
-        gradients = [numbers(n, seed=1000 * step + 10 * t + rank) for t, n in enumerate(lengths)]
+        gradients = [numbers(n, seed=1000 * step + 10 * t + rank) * (t not in still) for t, n in enumerate(lengths)]
         answer(weights, gradients, states, step, 0.1, decay)
         for t, w in enumerate(weights):
             found[f"the shard of tensor {t} after step {step}"] = w.clone()
@@ -52,7 +54,12 @@ RATIO = "w -= lr * (ratio if ratio.isfinite() and ratio > 0 else 1) * r"
         WAITS,
         Own("your own update, and one all-reduce of torch.distributed", INSTEAD, SOLVED),
         Values("the weights after each of three steps, on 1 to 4 ranks, with and without weight decay", scratch=True),
-        Bytes("what an all-reduce of two float32 for each tensor sends, once a step", room=1.1, fewer=True),
+        Collectives(
+            "one all-reduce a step, of two float32 for each tensor",
+            "one for each tensor pays as many latencies",
+            "It carries two float32 for each tensor",
+            name="calls",
+        ),
     ],
     mistakes=[
         mistake(
@@ -90,6 +97,12 @@ RATIO = "w -= lr * (ratio if ratio.isfinite() and ratio > 0 else 1) * r"
             "A tensor of zeros never moves with a ratio of 0: there the ratio is 1",
             "if ratio.isfinite() and ratio > 0 else 1",
             "if ratio.isfinite() else 1",
+        ),
+        mistake(
+            "A tensor without a gradient has a direction of 0 (eps is added to the root): there the ratio is 1, and "
+            "the weights stay as they are",
+            "if ratio.isfinite() and ratio > 0 else 1",
+            "if ratio > 0 else 1",
         ),
         mistake(
             "One ratio was taken for all tensors together: each tensor has its own",
