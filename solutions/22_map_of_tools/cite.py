@@ -18,6 +18,7 @@ HAND = [
     ("two notes, the nearer one first", [("a", "ring of shards"), ("b", "ring"), ("c", "bubble")], "ring", 2),
     ("fewer notes fit than are asked for", [("a", "ring"), ("b", "bubble")], "ring", 2),
     ("capitals and points", [("a", "RING, again: ring!"), ("b", "bubble")], "Ring?", 1),
+    ("a hyphen and a digit", [("a", "bubble"), ("b", "An all-reduce of fp32")], "reduce fp16", 1),
     ("two notes of one source", [("a", "ring one"), ("a", "ring two"), ("b", "bubble")], "ring", 2),
     ("a word twice", [("a", "ring ring bubble"), ("b", "ring bubble bubble")], "ring ring bubble", 1),
     ("no word at all", [("a", "ring")], "?!", 1),
@@ -49,7 +50,7 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         BY_HAND,
-        Equal("context and sources: 11 sets of notes made by hand, and 30 drawn ones, with ties and with no answer"),
+        Equal("context and sources: 12 sets of notes made by hand, and 30 drawn ones, with ties and with no answer"),
     ],
     mistakes=[
         mistake(
