@@ -1,18 +1,19 @@
 """Decoding from blocks: one token through four layers of 8192 x 8192, in fp32, bf16, Q8_0 and Q4_0.
 
-    python benchmarks/block_decoding.py [--size 8192] [--layers 4] [--rounds 15] [--write]
+    python benchmarks/block_decoding.py [--size 8192] [--layers 4] [--rounds 15] [--threads 1 2] [--write | --append]
 
-On one thread and on two. The smallest format has 151 MB, more than four times the last-level cache of the processor
-that it was run on (32 MiB), so each token reads all weights from memory. Formats take turns in each round, and the
-fastest round of each counts, since other programs ran on the machine. On one thread ``cpu_ms`` counts as well: the time
-that the processor gave to this process, which others lengthen only by taking memory bandwidth. Needs llvmlite.
+On one thread and on two; runs differ by more than their rounds, so others can be appended (``run`` counts them). The
+smallest format has 151 MB, more than four times the last-level cache of the processor that it was run on (32 MiB), so
+each token reads all weights from memory. Formats take turns in each round, and the fastest round of each counts, since
+other programs ran on the machine. On one thread ``cpu_ms`` counts as well: the time that the processor gave to this
+process, which others lengthen only by taking memory bandwidth. Needs llvmlite.
 Controls, by the same clocks:
 
     read     the same bytes, added up as numbers of 8 bytes and used for nothing
     cached   as many products, of 4 MiB of weights that stay in the cache: unpacking and multiplying, more calls
     rest     a product of each layer's first row: rounding x, Python, handing out rows
 
-``--write`` puts the table where notebook 21 reads it.
+``--write`` puts the table where notebook 21 reads it, ``--append`` adds to it.
 """
 
 import argparse
@@ -100,21 +101,25 @@ def main():
     parser.add_argument("--size", type=int, default=8192)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--append", action="store_true", help="write, and keep earlier runs")
     chosen = parser.parse_args()
+    before = csv_rows.read(FILE) if chosen.append else []
+    run = 1 + max((int(row["run"]) for row in before), default=0)
     torch.manual_seed(0)
     x, formats = torch.randn(chosen.size), layers_of(torch.randn(chosen.size, chosen.size), chosen.layers)
     found = []
-    for threads in (1, 2):
+    for threads in chosen.threads:
         torch.set_num_threads(threads)
         where = {"load": f"{os.getloadavg()[0]:.0f}", **csv_rows.measured_on("torch", "llvmlite")}
         for (name, what), (wall, cpu) in measured(formats, x, chosen.rounds).items():
             nbytes = sum(weight.nbytes for weight in formats[name])
-            row = {"format": name, "threads": threads, "what": what, "bytes": nbytes}
+            row = {"run": run, "format": name, "threads": threads, "what": what, "bytes": nbytes}
             found.append(row | {"ms": f"{1e3 * wall:.2f}", "cpu_ms": f"{1e3 * cpu:.2f}"} | where)
             print("{format:5} {threads} threads  {what:7} {ms:>9} ms, of the processor {cpu_ms:>9}".format(**found[-1]))
-    if chosen.write:
-        csv_rows.write(FILE, found)
+    if chosen.write or chosen.append:
+        csv_rows.write(FILE, before + found)
 
 
 if __name__ == "__main__":

@@ -23,11 +23,19 @@ def with_zeros(x):
     return x
 
 
+def halves(x):
+    """Multiples of half a step, where d is 1."""
+    x = (2 * x).round().clamp(-7, 7) / 2
+    x[:, 0] = -4
+    return x
+
+
 def test_cases():
     yield case(1, "normal numbers")
     yield case(2, "the largest number and its opposite", large_ones)
     yield case(3, "one of zeros", with_zeros)
     yield case(5, "all of one sign", torch.abs)
+    yield case(4, "halfway between two codes", halves)
     yield case(64, "so small that d in fp16 is coarse", lambda x: x / 30_000)
 
 
@@ -47,6 +55,11 @@ def test_cases():
             "x.abs().amax(-1, keepdim=True)",
         ),
         mistake("To cut off is not to round: add half a step", "+ 4.5", "+ 4"),
+        mistake(
+            "Halves go up: add half a step and cut off (torch.round takes them to the even code)",
+            "(x * inverse + 4.5)",
+            "((x * inverse).round() + 4)",
+        ),
         mistake("Code 8 does not fit into three bits: the opposite of the largest becomes 7", ".clamp(max=7)", ""),
         mistake(
             "Codes are found with d in fp32; only what is kept is rounded to fp16",
