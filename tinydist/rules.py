@@ -151,6 +151,11 @@ def count(value):
     return whole(value) and value >= 1
 
 
+def count_or_none(value):
+    """an integer >= 1, or None"""
+    return value is None or count(value)
+
+
 def power_of_2(value):
     """a power of 2"""
     return count(value) and value & (value - 1) == 0

@@ -9,7 +9,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 pytest.importorskip("triton", reason="Triton is not installed: make kernels")
 
 from tinydist.attention import attention, sparse_layouts  # noqa: E402
-from tinydist.attention.sparse_triton import sparse_forward_triton  # noqa: E402
+from tinydist.attention.sparse_triton import SparseAttentionTriton, sparse_forward_triton  # noqa: E402
 
 LAYOUTS = {
     "window": sparse_layouts.window(3)[None],
@@ -37,3 +37,16 @@ def test_absent_blocks_are_not_read():
     first = sparse_forward_triton(q, k, v, layout)[0][..., :16, :]
     k[..., 16:, :] = v[..., 16:, :] = torch.nan
     assert torch.equal(sparse_forward_triton(q, k, v, layout)[0][..., :16, :], first)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_gradients_are_those_of_masked_attention(name, causal):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 48, 16, generator=generator).to(DEVICE).requires_grad_() for heads in (2, 1, 1))
+    layout, dout = LAYOUTS[name].to(DEVICE), torch.randn(2, 2, 48, 16, generator=generator).to(DEVICE)
+    mask = layout.repeat_interleave(16, 1).repeat_interleave(16, 2)
+    found = torch.autograd.grad(SparseAttentionTriton.apply(q, k, v, layout, causal), (q, k, v), dout)
+    expected = torch.autograd.grad(attention(q, k, v, mask=mask, causal=causal), (q, k, v), dout)
+    for mine, right in zip(found, expected):
+        torch.testing.assert_close(mine, right, rtol=0, atol=2e-5)

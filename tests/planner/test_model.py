@@ -1,5 +1,7 @@
 """Parameters and FLOPs: those that were published, those of built models, those of the papers' formulas."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -84,3 +86,14 @@ def test_heads_that_do_not_divide():
         Model("odd", 1, 100, 3, 10, 10)
     with pytest.raises(ValueError, match=r"heads \(4\) must be divisible by kv_heads \(3\)"):
         Model("odd", 1, 64, 4, 10, 10, kv_heads=3)
+
+
+def test_layers_with_windows_compute_less():
+    """Of each layer T x w of the scores, and of those that a causal mask leaves the ones that were counted here."""
+    full = Model("every third layer sees all", 6, 64, 4, 96, 32)
+    model = replace(full, windows=(8, 8, None))
+    assert full.flops(1) - model.flops(1) == 3 * 4 * 32 * 64 * 4 * (32 - 8)  # four layers, three passes
+    seen = [sum(min(query + 1, window) for query in range(32)) for window in (8, 8, 32, 8, 8, 32)]
+    assert model.pairs == pytest.approx(sum(seen) / 6 / sum(range(33)), rel=1 / 16)  # without the diagonal's half
+    assert replace(full, windows=(32,)).pairs == replace(full, windows=(None, 100)).pairs == full.pairs == 1
+    assert model.parameters == full.parameters

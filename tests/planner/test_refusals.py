@@ -258,3 +258,15 @@ def test_any_plan_gets_a_sensible_number_or_a_refusal():
 
 def test_rules_are_those_of_all_fields_of_a_plan():
     assert [*RULES] == [each.name for each in fields(Plan)]
+
+
+@pytest.mark.parametrize(
+    "plan, program, words",
+    [
+        (Plan(dp=4, cp=2, precision="bf16"), TORCHTITAN, r"has sliding windows: cp \(2\) must be 1"),
+        (Plan(dp=8, precision="bf16"), replace(MEGATRON_LM, flash=False), "sliding windows save nothing there"),
+    ],
+)
+def test_windows_where_nothing_is_saved(plan, program, words):
+    with pytest.raises(ValueError, match=words):
+        step_time(replace(LLAMA, windows=(1024, None)), plan, NODE, program)

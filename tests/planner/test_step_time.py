@@ -11,7 +11,7 @@ import pytest
 from tinydist.hardware import find_cluster
 from tinydist.hardware.published import LAYERS
 from tinydist.pipeline_parallel import Costs, analyze, make_schedule
-from tinydist.planner import MEGATRON_LM, Clock, Measured, Model, Plan, Program, find_model, step_time
+from tinydist.planner import MEGATRON_LM, TORCHTITAN, Clock, Measured, Model, Plan, Program, find_model, step_time
 from tinydist.planner.machine import Group
 from tinydist.planner.microbatch import timed
 from tinydist.planner.operators import CollectiveOp, Matmul, launched
@@ -242,3 +242,14 @@ def test_gradients_are_summed_up_as_the_program_does():
 def test_a_clock_without_losses_is_faster():
     fast, real = step_time(SMALL, BASE, CLUSTER, machine=Clock(CLUSTER)), step_time(SMALL, BASE, CLUSTER)
     assert fast.seconds < real.seconds
+
+
+def test_windows_shorten_attention_alone():
+    """Its kernels take as much less time as they have fewer pairs to see; nothing else changes."""
+    full, plan = replace(find_model("Llama 3 8B"), tokens=32768), Plan(dp=8, zero=3, precision="bf16", recompute="full")
+    models = [replace(full, windows=windows) for windows in ((None,), (4096, None), (4096,))]
+    steps = [step_time(model, plan, find_cluster("H100 node"), TORCHTITAN).terms for model in models]
+    products = [terms["products"] for terms in steps]
+    saved, pairs = [products[0] - each for each in products[1:]], [1 - model.pairs for model in models[1:]]
+    assert saved[0] / saved[1] == pytest.approx(pairs[0] / pairs[1], rel=1e-3) and 0 < saved[0] < saved[1]
+    assert len({terms["memory"] for terms in steps}) == len({terms["optimizer"] for terms in steps}) == 1

@@ -18,7 +18,7 @@
     sparse.py           attention over the blocks that a layout has
     hbm.py              HBM traffic of naive attention, FlashAttention and FlashAttention-2
     flash_triton.py     flash attention as a Triton kernel; needs Triton, and is imported by its name alone
-    sparse_triton.py    block-sparse attention as a Triton kernel, imported by its name alone as well
+    sparse_triton.py    block-sparse attention as Triton kernels, imported by their name alone as well
     kernels/            optimized Triton kernels, forward and backward
 
 In reading order. Torch's ``scaled_dot_product_attention`` and ``nn.MultiheadAttention`` are the references.

@@ -17,18 +17,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from .. import rules
-from ..rules import each_of, function, listed, must, validate, whole
+from ..rules import count_or_none, each_of, function, listed, must, validate, whole
 from .heads import GroupedQueryAttention
 from .kv_cache import Slots
 from .latent import LatentAttention
 from .rotary import angles
-from .window_cache import window_or_none
 
 
 @validate(
     vocab_size=rules.count, layers=rules.within(1, 1000), heads=rules.count, kv_heads=rules.count, dim=rules.count
 )
-@validate(rotary=angles, latent=rules.count, rotary_dim=rules.count, windows=each_of(window_or_none))
+@validate(rotary=angles, latent=rules.count, rotary_dim=rules.count, windows=each_of(count_or_none))
 @dataclass(frozen=True)
 class DecoderConfig:
     vocab_size: int = 256

@@ -22,7 +22,7 @@ from functools import partial
 
 import torch
 
-from ..rules import count, each_of, validate, whole
+from ..rules import count, count_or_none, each_of, validate, whole
 from .kv_cache import KVCache, attend_with_cache
 from .mask import AttentionMask
 
@@ -33,12 +33,7 @@ WINDOWED = {
 }
 
 
-def window_or_none(value):
-    """an integer >= 1, or None"""
-    return value is None or count(value)
-
-
-@validate(tokens=whole, windows=each_of(window_or_none), kv_heads=count, head_dim=count, dtype=torch.dtype)
+@validate(tokens=whole, windows=each_of(count_or_none), kv_heads=count, head_dim=count, dtype=torch.dtype)
 def bytes_per_sequence(tokens, windows, kv_heads, head_dim, dtype=torch.float16):
     """Bytes of the KV cache of a sequence of ``tokens``, where layer i keeps the last ``windows[i]``, or all (None)."""
     kept = sum(tokens if window is None else min(tokens, window) for window in windows)

@@ -39,6 +39,8 @@ def broken(plan, model, cluster=None, program=None, ranks=None):
         yield from out_of_place(plan, cluster, program)
     if program is not None:
         yield from program.broken(plan, model)
+        if model.windowed and not program.flash:
+            yield f"{program} writes attention's weights down, of all tokens: sliding windows save nothing there"
         if model.latent and not (program.fused and program.flash):
             yield f"{program}: how it runs latent attention is not known to the planner: choose Megatron-LM"
         if program.fused and not program.flash and model.head_dim % ALIGNED:
@@ -58,6 +60,10 @@ def unknown(plan, model):
         yield "bfs is not supported by the planner yet"
     if plan.sequence_parallel == "overlap":
         yield "sequence_parallel='overlap' is not supported by the planner yet"
+    if model.windowed and plan.cp > 1:
+        yield f"{model} has sliding windows: cp ({plan.cp}) must be 1 for the planner"
+    if model.windowed and model.latent:
+        yield f"{model} has latent attention, and sliding windows go with keys and values"
     if model.latent and plan.cp > 1:
         yield f"{model} has latent attention: cp ({plan.cp}) must be 1 for the planner"
 

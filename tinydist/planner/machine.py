@@ -176,6 +176,8 @@ class Measured(Machine):
         how = dict(backward=operator.products > 2, slowed=self.limited / self.slower_attention)
         if isinstance(operator, Block):
             how |= dict(causal=operator.causal, keys=int(operator.keys))
+        else:
+            how |= dict(keys=max(1, int(operator.tokens * operator.pairs)))
         return attention_time(self.name, kernel, *sizes, **how)
 
 

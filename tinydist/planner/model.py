@@ -10,14 +10,15 @@ With width D, H heads of dim E, G KV heads, MLP width F, parameters of a block a
     norms         D each, with a shift 2 D
 
 and forward FLOPs per token are 2 for each parameter of a matmul, and 4 T H E for attention scores and output: all T x T
-are counted, as FlopCounterMode does and the papers do, though a causal kernel leaves out half of them. Backward
-computes twice as many. For a GPT: 72 B T L D^2 (1 + T/6D + V/12LD) a step (Korthikanti et al. 2022, appendix A).
+are counted, as FlopCounterMode does and the papers do, though a causal kernel leaves out half of them; of a layer with
+a sliding window of w tokens T x w. Backward computes twice as many. For a GPT: 72 B T L D^2 (1 + T/6D + V/12LD) a step
+(Korthikanti et al. 2022, appendix A).
 """
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..rules import count, flag, one_of, part, validate, whole
+from ..rules import count, count_or_none, each_of, flag, one_of, part, validate, whole
 
 POSITIONS, NORMS = ("learned", "rotary", "alibi"), ("layer", "rms")
 
@@ -60,7 +61,7 @@ class Latent:
 @validate(
     inner=count, gated=flag, biases=flag, tied=flag, positions=one_of(POSITIONS), norm=one_of(NORMS), dropout=part
 )
-@validate(normed_embedding=flag, experts=Experts, latent=Latent, source=str)
+@validate(normed_embedding=flag, experts=Experts, latent=Latent, windows=each_of(count_or_none), source=str)
 @dataclass(frozen=True)
 class Model:
     name: str
@@ -81,6 +82,7 @@ class Model:
     normed_embedding: bool = False
     experts: Experts | None = None
     latent: Latent | None = None
+    windows: tuple = (None,)  # of layer i the sliding window is windows[i % len(windows)], in tokens; None: it sees all
     source: str = ""
 
     def __post_init__(self):
@@ -173,7 +175,22 @@ class Model:
         width = self.head_dim
         if self.latent:
             width = (self.latent.plain + self.latent.rotary + self.latent.values) / 2
-        return int(4 * self.tokens * self.heads * width)
+        return int(4 * sum(self._windows) / self.layers * self.heads * width)
+
+    @property
+    def _windows(self):
+        """By layer: how many tokens it sees, at most."""
+        of_layers = (self.windows[layer % len(self.windows)] for layer in range(self.layers))
+        return [min(each or self.tokens, self.tokens) for each in of_layers]
+
+    @property
+    def windowed(self):
+        return any(each is not None for each in self.windows)
+
+    @cached_property
+    def pairs(self) -> float:
+        """Of the pairs that a causal mask leaves, those within the windows: the mean of all layers."""
+        return sum(each / self.tokens * (2 - each / self.tokens) for each in self._windows) / self.layers
 
     @cached_property
     def layer_flops(self) -> float:

@@ -36,10 +36,11 @@ class Flash(NamedTuple):
     head_dim: float
     products: int
     kernel: str | None = None
+    pairs: float = 1.0  # of those that a causal mask leaves
 
     @property
     def flops(self):
-        return 2 * self.products * self.batch * self.tokens**2 * self.head_dim
+        return 2 * self.products * self.batch * self.tokens**2 * self.head_dim * self.pairs
 
 
 class Block(NamedTuple):

@@ -119,7 +119,7 @@ class Operators(Products):
         if self.cp > 1:
             return [*rotated, *ContextAttention(self).forward()]
         if self.program.flash:
-            return [*rotated, Flash(self.heads, T, E, 2, self.program.attention)]
+            return [*rotated, Flash(self.heads, T, E, 2, self.program.attention, self.model.pairs)]
         scores, mixed = Matmul(self.heads, T, T, E), Matmul(self.heads, T, E, T)
         weights = self.heads * T * T * NUMBER
         dropout = [MemoryOp(2 * weights + weights / NUMBER * MASK)] * self.drops
@@ -196,7 +196,8 @@ class Operators(Products):
         if self.cp > 1:
             return [*ContextAttention(self).backward(), *together, *rotated]
         if self.program.flash:
-            return [Flash(self.heads, T, E, 5, self.program.attention), *(together if not self.fused else []), *rotated]
+            kernel = Flash(self.heads, T, E, 5, self.program.attention, self.model.pairs)
+            return [kernel, *(together if not self.fused else []), *rotated]
         scores, mixed = Matmul(self.heads, T, T, E), Matmul(self.heads, T, E, T)
         weights = self.heads * T * T * NUMBER
         dropout = [MemoryOp(2 * weights + weights / NUMBER * MASK)] * self.drops
