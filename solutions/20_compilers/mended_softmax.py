@@ -10,10 +10,10 @@ from tinydist.lab.author import Own, Values, alone, exercise, mistake
 from .chapter import INSTEAD, SOLVED
 
 
-def case(about, rows, columns, tile, shift=0.0, size=1.0, rising=False):
+def case(about, rows, columns, tile, shift=0.0, size=1.0, rising=False, apart=0.0):
     def arguments():
         x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(columns), dtype=torch.float64)
-        x = x * size + shift
+        x = x * size + shift + apart * torch.arange(rows)[:, None]
         return (x.sort(1).values if rising else x), tile
 
     return alone(arguments, f"[{rows}, {columns}], tiles of {tile}: {about}")
@@ -28,6 +28,7 @@ def test_cases():
     yield case("numbers near -1,000: exp of less than -745 is 0", 2, 12, 4, shift=-1000.0)
     yield case("each tile has a larger maximum", 2, 12, 4, size=3.0, rising=True)
     yield case("numbers up to 2,000: exp of more than 709 is inf", 2, 12, 4, size=1000.0)
+    yield case("rows that are 1,000 apart: each has its own maximum", 3, 12, 4, apart=1000.0)
     yield case("tiles of one number", 2, 3, 1)
 
 

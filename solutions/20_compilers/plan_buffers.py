@@ -22,7 +22,7 @@ def test_cases():
     yield case("two that are alive together", [(100, 0, 3), (60, 1, 2)])
     yield case("the second begins when the first is read last", [(100, 0, 2), (60, 2, 4)])
     yield case("the second begins behind the first's last step", [(100, 0, 1), (60, 2, 4)])
-    gaps = [(50, 0, 1), (10, 0, 9), (30, 0, 1), (10, 0, 9), (30, 2, 4)]
+    gaps = [(50, 0, 1), (10, 0, 9), (40, 0, 1), (10, 0, 9), (30, 2, 4)]
     yield case("two gaps, the second fits best", gaps)
     yield case("two gaps of the same size", [(30, 0, 1), (10, 0, 9), (30, 0, 1), (10, 0, 9), (30, 2, 4)])
     yield case("bytes that are no multiple of the alignment", [(100, 0, 3), (60, 1, 2)], 64)

@@ -46,3 +46,24 @@ def torchs_softmax(x, tile):
 @wrong("mended_softmax", "values", "")
 def normalizes_tiles(x, tile):
     return torch.cat([part.exp() / part.exp().sum(1, keepdim=True) for part in x.split(tile, 1)], 1)
+
+
+@wrong("mended_softmax", "values", "1,000 apart")
+def one_maximum_for_all_rows(x, tile):
+    weights = (x - x.max()).exp()
+    return weights / torch.einsum("rc->r", weights)[:, None]
+
+
+@wrong("plan_buffers", "values", "take the smallest")
+def largest_gap(buffers, alignment):
+    offsets, arena, placed = [], 0, []
+    for nbytes, first, its_last in buffers:
+        size, gaps, end = -(-nbytes // alignment) * alignment, [], 0
+        for begin, until in sorted((begin, until) for begin, until, last in placed if last >= first):
+            if begin - end >= size:
+                gaps.append((begin - end, end))
+            end = until
+        offsets.append(max(gaps)[1] if gaps else end)
+        placed.append((offsets[-1], offsets[-1] + size, its_last))
+        arena = max(arena, offsets[-1] + size)
+    return offsets, arena
