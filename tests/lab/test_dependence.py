@@ -83,3 +83,9 @@ def test_an_argument_that_is_the_size_of_a_tensor_is_not_made_too_large(monkeypa
 
     told(right, lambda n, x: x * len(torch.zeros(n, dtype=torch.uint8)), (2**26, 3.0))
     assert 2**27 <= max(sizes) < 2**29  # and not 64 times as much
+
+
+def test_a_ratio_to_nothing_is_none():
+    """Where the argument is four times smaller, 0 is right."""
+    reason = told(lambda x: max(0.0, x - 3), lambda x: (x - 3) * (x + 1), (10.0,), (20.0,))
+    assert "ZeroDivisionError" not in reason

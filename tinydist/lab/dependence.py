@@ -104,7 +104,7 @@ class Worlds:
         many = many or Fraction(1, round(self.here[1] / self.here[0]))
         if many != 1 and all(near(mine, its * many, self.whole * (1 + abs(many))) for mine, its in self.pairs):
             return self.constant(many)
-        known, text = self.product(lambda mine, its: mine / its, 2 / min(self.here) if self.whole else 0)
+        known, text = self.product(lambda mine, its: its and mine / its, 2 / min(self.here) if self.whole else 0)
         return f"It is what is right times {text}" if known else ""
 
     def constant(self, many):
