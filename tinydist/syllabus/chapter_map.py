@@ -40,9 +40,9 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "17 Experts": "03b 05",
     "18 Fewer bytes": "03 05",
     "19 Less data": "03d 05",
+    "20 Compilers": "03 07",
     "21 Quantization": "04 09",
     "22 Tools": "12 14",
-    "20 Compilers": "03 07",
 }
 
 

@@ -78,7 +78,7 @@ def steps_as_adam(weights, gradients, states, step, lr, decay):
         w -= lr * m / (1 - 0.9**step) / ((v / (1 - 0.999**step)).sqrt() + 1e-6)
 
 
-@wrong("sharded_lamb", "bytes", "bytes")
+@wrong("sharded_lamb", "calls", "all-reduces, where")
 def also_all_reduces_gradients(weights, gradients, states, step, lr, decay):
     for gradient in gradients:
         dist.all_reduce(torch.zeros(8 * len(gradients)))

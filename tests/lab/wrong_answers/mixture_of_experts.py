@@ -21,6 +21,13 @@ def nothing_is_dropped(logits, k, factor):
     return solved("route_with_capacity")(logits, k, 1e6)
 
 
+@wrong("route_with_capacity", "dropped", "16, where 24 is right")
+def tokens_are_counted(logits, k, factor):
+    """Of which an assignment is dropped."""
+    found = solved("route_with_capacity")(logits, k, factor)
+    return found | {"dropped": int((~found["kept"]).any(1).sum())}
+
+
 @wrong("dispatch_and_combine", "bytes", "bytes")
 def everything_goes_everywhere(x, chosen, weights, own, owner):
     """All ranks get all tokens, and what they make of them is summed."""
