@@ -6,7 +6,7 @@
 Q4_K costs as many bits as Q4_0 and has an offset besides: its scales take 6 bits, not 16. How a block is read is fixed;
 how the codes are found is not. Here, as ggml does it, several scales are tried for each group, each is mended by least
 squares for the codes that it gives, and the one with the least error stays (make_qkx2_quants and make_qx_quants in
-ggml-org/llama.cpp, ggml/src/ggml-quants.c, read; it weights errors by size, we do not).
+ggml-org/llama.cpp, ggml/src/ggml-quants.c, read in copies; it weights errors by size, we do not).
 """
 
 import torch
