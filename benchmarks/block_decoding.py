@@ -21,6 +21,8 @@ import os
 import time
 from pathlib import Path
 
+# Else a thread of torch's OpenMP, which spins after bf16's product, holds a core that the next format needs
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import torch
 import torch.nn.functional as F
 

@@ -58,7 +58,7 @@ def encode_q8_0(x):
     """[N, 32] to [N, 34]: d | 32 bytes. Halves are rounded away from zero."""
     d = x.abs().amax(-1, keepdim=True) / 127
     scaled = x * inverse(d)
-    whole = scaled.trunc()
+    whole = scaled.to(torch.int8)
     codes = whole + scaled.sign() * ((scaled - whole).abs() >= 0.5)
     return torch.cat([fp16_bytes(d), codes.to(torch.int8).view(torch.uint8)], -1)
 

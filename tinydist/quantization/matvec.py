@@ -44,7 +44,7 @@ CODES = {  # of a block at %codes: 32 numbers of 16 bits, as %low and %high
 }
 PAIRS = f"""
   %NAME.32 = sext <16 x i16> %NAME to <16 x i32>
-  %NAME.x.32 = sext <16 x i16> %NAME.x to <16 x i32>
+  %NAME.x.32 = sext <16 x i8> %NAME.x to <16 x i32>
   %NAME.products = mul nsw <16 x i32> %NAME.32, %NAME.x.32
   %NAME.even = shufflevector <16 x i32> %NAME.products, <16 x i32> poison, {lanes(0)}
   %NAME.odd = shufflevector <16 x i32> %NAME.products, <16 x i32> poison, {lanes(1)}
@@ -69,11 +69,11 @@ block:
   %d.fp16 = load half, ptr %d, align 1
   %d.fp32 = fpext half %d.fp16 to float
   %codes = getelementptr i8, ptr %d, i64 2CODES
-  %x.offset = mul i64 %b, 64
+  %x.offset = mul i64 %b, 32
   %x.low = getelementptr i8, ptr %x, i64 %x.offset
-  %x.high = getelementptr i8, ptr %x.low, i64 32
-  %low.x = load <16 x i16>, ptr %x.low, align 2
-  %high.x = load <16 x i16>, ptr %x.high, align 2
+  %x.high = getelementptr i8, ptr %x.low, i64 16
+  %low.x = load <16 x i8>, ptr %x.low, align 1
+  %high.x = load <16 x i8>, ptr %x.high, align 1
 
 PAIRS
   %product = add <8 x i32> %low.pairs, %high.pairs
@@ -113,7 +113,7 @@ def matvec(x, weight):
     rows, data = x.reshape(-1, x.shape[-1]), weight.data.contiguous()
     blocks = quantize(rows, "Q8_0").data.view(len(rows), -1, 34)
     scales = blocks[..., :2].contiguous().view(torch.float16).float()
-    codes = blocks[..., 2:].contiguous().view(torch.int8).short()
+    codes = blocks[..., 2:].contiguous().view(torch.int8)
     y = torch.empty(len(rows), len(data))
     for its_codes, its_scales, its_y in zip(codes, scales, y):
         on_threads(kernel_of(weight.format), data, its_codes, its_scales, its_y)
