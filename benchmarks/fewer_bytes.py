@@ -1,12 +1,13 @@
 """Loss against bytes: a small GPT on four simulated ranks, trained with each way to send less, on equal tokens.
 
-    python benchmarks/fewer_bytes.py [--seeds 5] [--steps 150] [--only METHOD] [--write]
+    python benchmarks/fewer_bytes.py [--seeds 5] [--steps 150] [--only METHOD] [--write] [--equal-seconds]
 
 One layer of width 32 and sequences of 32 bytes of tinydist's text (its hash is in the table), of which the last tenth
 is held out; 4 sequences a rank and step. One rate for all: of 3e-3 and 1e-2 the better for Adam on all gradients,
 after 20 steps in which it rises. ``sent``: bytes that a rank sends in all steps, by formula, which
 tests/compression/test_benchmark.py counts. One process, three to ten seconds a run; ``--write`` puts the table where
-notebook 18 reads it.
+notebook 18 reads it. ``--equal-seconds``: each method takes the steps that fit into the time of ``--steps`` steps with
+all gradients, by ``seconds``; 20 minutes.
 """
 
 import argparse
@@ -26,9 +27,11 @@ from tinydist.data_parallel import DDP
 from tinydist.data_parallel.averaging import average_flat
 from tinydist.model import GPT, GPTConfig, load_text
 
-FILE = Path(__file__).parents[1] / "notebooks" / "data" / "18_methods.csv"
+DATA = Path(__file__).parents[1] / "notebooks" / "data"
 RANKS, ROWS, LENGTH, RATE, RISE = 4, 4, 32, 3e-3, 20
 HELD_OUT = 10  # one part in so many
+ALL_REDUCE = {"Ethernet": 2259.36 / 2715.80, "InfiniBand": 339.52 / 765.39}  # of a step (18_onebit_adam.csv)
+CONTROLS = "nothing kept", "3 %", "never frozen", "in full"
 
 
 class SignAdam(torch.optim.Adam):
@@ -169,6 +172,17 @@ def of_zero_one(steps):
     return {"whole": whole, "bits": bits}
 
 
+def seconds(method, steps, network):
+    """In steps with all gradients: the all-reduce is as much shorter as its bytes are fewer, and the rest stays. An
+    upper bound of what is gained, since to compress takes no time and a message has no latency."""
+    part = ALL_REDUCE[network]
+    return steps * (1 - part) + part * sent(method, steps) / sent("all gradients", 1)
+
+
+def steps_within(method, budget, network):
+    return max(range(budget, 10 * budget), key=lambda steps: (seconds(method, steps, network) <= budget, steps))
+
+
 def text_hash():
     return hashlib.sha256(load_text().numpy().tobytes()).hexdigest()[:16]
 
@@ -216,22 +230,41 @@ def row(method, seed, steps):
     }  # fmt: skip
 
 
+def runs_of(method, seed, chosen):
+    """Its rows: one on equal tokens, or one for each network in equal time."""
+    if not chosen.equal_seconds:
+        return [row(method, seed, chosen.steps)]
+    found = {network: steps_within(method, chosen.steps, network) for network in ALL_REDUCE}
+    return [{"network": network} | row(method, seed, steps) for network, steps in found.items()]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[*range(5)])
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--only", choices=[*METHODS], metavar="METHOD", help="this method; the rows of others stay")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--write", action="store_true", help="the rows of these seeds and methods; the others stay")
+    parser.add_argument("--equal-seconds", action="store_true", help="and not on equal tokens; without the controls")
     chosen = parser.parse_args()
+    file = DATA / ("18_equal_seconds.csv" if chosen.equal_seconds else "18_methods.csv")
     methods = [chosen.only] if chosen.only else [*METHODS]
-    found = [row for row in csv_rows.read(FILE) if row["method"] not in methods] if chosen.only else []
+    if chosen.equal_seconds:
+        methods = [method for method in methods if not method.endswith(CONTROLS)]
     where = {"text": text_hash(), **csv_rows.measured_on("torch")}
-    for seed in range(chosen.seeds):
+    for seed in chosen.seeds:
         for method in methods:
-            found.append(row(method, seed, chosen.steps) | where)
-            print("{method:30} seed {seed}  loss {loss}  sent {sent:,}".format(**found[-1]), flush=True)
+            found = [each | where for each in runs_of(method, seed, chosen)]
+            for each in found:
+                print("{method:30} seed {seed}  {steps} steps  loss {loss}  sent {sent:,}".format(**each), flush=True)
             if chosen.write:
-                csv_rows.write(FILE, sorted(found, key=lambda row: (int(row["seed"]), [*METHODS].index(row["method"]))))
+                replace_rows(file, found)
+
+
+def replace_rows(file, found):
+    of = {(row["method"], str(row["seed"])) for row in found}
+    before = csv_rows.read(file) if file.exists() else []
+    rows = [row for row in before if (row["method"], row["seed"]) not in of] + found
+    csv_rows.write(file, sorted(rows, key=lambda row: (int(row["seed"]), [*METHODS].index(row["method"]))))
 
 
 if __name__ == "__main__":
