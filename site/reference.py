@@ -14,17 +14,28 @@ MARKUP = re.compile(r"(``.*?``)|\*(?=\w)|(?<=\w)_(?!\w)", re.DOTALL)  # to reST,
 TO_SOURCE = re.compile(r"\]\(\.\./(\S+\.(?:md|py|sh|yaml))\)")  # a link of a notebook
 
 
+def groups():
+    """{heading: {part: what it is for}}, in reading order: the map of the package's docstring."""
+    found = {}
+    for line in ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text())).splitlines():
+        if heading := re.fullmatch(r"(\S.*):", line):
+            found[heading[1]] = {}
+        elif part := re.match(r" {4}(\w+)(?:\.py|/) +(.*)", line):
+            found[next(reversed(found))][part[1]] = part[2]
+    return found
+
+
 def parts():
-    """The modules and folders of the library with what they are for, in reading order: the map of its docstring."""
-    lines = ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text())).splitlines()
-    named = [re.match(r" {4}([\w.]+)/?  +(.*)", line) for line in lines]
-    return {found[1].removesuffix(".py"): found[2] for found in named if found}
+    """The modules and folders of the library with what they are for, in reading order."""
+    return {name: what for group in groups().values() for name, what in group.items()}
 
 
 def write(app):
     """Pages for Sphinx to read, in reference/."""
     folder = Path(app.srcdir) / "reference"
-    table = [f"| [{name}]({name}.md) | {what} |" for name, what in parts().items()]
+    table = []
+    for heading, group in groups().items():
+        table += [f"| **{heading}** | |", *(f"| [{name}]({name}.md) | {what} |" for name, what in group.items())]
     heads = ["# Reference", "", "In reading order. Every name leads to its source.", "", "| | |", "|---|---|"]
     tree = ["", "```{toctree}", ":hidden:", *parts(), "```", ""]
     texts = {"index": "\n".join(heads + table + tree)} | {name: page_of(name) for name in parts()}
