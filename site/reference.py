@@ -10,7 +10,7 @@ from textwrap import dedent, indent
 
 PACKAGE = Path(__file__).parent.parent / "tinydist"
 NAMED = re.compile(r"(?:([a-z*][\w, *]*): +|(\w+\.py|\w+/) +)(\S.*)")  # a parameter, a file: what it is
-MARKUP = re.compile(r"(``.*?``)|\*(?=\w)|(?<=\w)_(?!\w)", re.DOTALL)  # to reST, where a docstring does not mean it
+MARKUP = re.compile(r"(``.*?``)|\*(?=\w)|(?<=\w)_(?!\w)|\|", re.DOTALL)  # to reST, where a docstring does not mean it
 TO_SOURCE = re.compile(r"\]\(\.\./(\S+\.(?:md|py|sh|yaml))\)")  # a link of a notebook
 
 
@@ -73,7 +73,7 @@ def documented(heading, module):
 
 
 def as_rst(app, what, name, thing, options, lines):
-    """Paragraphs are prose, lines ``name:  text`` are a list of names, what is indented stays as it is laid out."""
+    """Paragraphs are prose, lines ``name:  text`` are a list of names, tables and what is indented stay as laid out."""
     paragraphs = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
     lines[:] = "\n\n".join(paragraph(each) for each in paragraphs if each).splitlines() + [""]
 
@@ -89,7 +89,7 @@ def paragraph(text):
     inner = dedent(text)
     if NAMED.match(inner):
         text = "\n".join(map(named, inner.splitlines()))
-    elif inner != text:
+    elif inner != text or inner.startswith("| "):
         return f".. code-block:: {'python' if is_python(inner) else 'none'}\n\n" + indent(inner, "   ")
     return MARKUP.sub(lambda found: found[1] or "\\" + found[0], text)
 
