@@ -36,7 +36,7 @@ Techniques:
     experts/            mixture of experts, on one rank or on several: an all-to-all in every layer
     context_parallel/   one sequence on several ranks: ring, all-gather and Ulysses attention
     compilers/          what a compiler does to a step: fusion, memory plans, generated code, collectives
-    compression/        fewer bytes: gradients in one bit, in low rank, in a few numbers, or seldom; LAMB
+    compression/        fewer bytes: gradients in one bit, in low rank, as top-k elements, or sent seldom; LAMB
     quantization/       weights in blocks of 4 to 8 bits, as llama.cpp keeps them; GGUF files; GPTQ, AWQ
     model/              a plain single-device GPT, and a text dataset
 

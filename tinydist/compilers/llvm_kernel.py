@@ -1,4 +1,4 @@
-"""A kernel as LLVM IR: loops over numbers, which LLVM makes into loops over vectors.
+"""A kernel as LLVM IR: scalar loops, which LLVM vectorizes.
 
     define void @kernel(float* noalias %x, float* noalias %y) {
       i = 0, 1, ... n - 1                        one number an iteration, sizes and strides are constants

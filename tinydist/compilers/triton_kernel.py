@@ -1,4 +1,4 @@
-"""A kernel as Triton source: a program for each row, or for each block of numbers, in one pass.
+"""A kernel as Triton source: a program for each row, or for each block of elements, in one pass.
 
     @triton.jit
     def kernel(p0, p1, BLOCK: tl.constexpr):                     softmax of rows of 17 numbers

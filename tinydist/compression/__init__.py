@@ -1,4 +1,4 @@
-"""Fewer bytes: what a step sends, in one bit per number, in low rank, in a few numbers, or seldom.
+"""Fewer bytes: gradients in one bit per element, in low rank, as the top-k elements, or sent seldom.
 
     bits.py                   signs of floats, packed into bytes
     compressed_all_reduce.py  the mean over ranks in one bit per number, with error feedback on both sides

@@ -1,4 +1,4 @@
-"""1-bit Adam: a warm-up of Adam, then the variance is frozen, and momenta are averaged in one bit per number.
+"""1-bit Adam: a warm-up of Adam, then the variance is frozen, and momenta are averaged in one bit per element.
 
     warm-up       gradients are averaged, m and v move: Adam without bias correction       2 (p-1)/p 4n bytes
     from then on  m moves by this rank's own gradient, m = compressed_all_reduce(m)        1/32 of them

@@ -1,4 +1,4 @@
-"""1-bit LAMB: a warm-up of LAMB, then momenta in one bit per number, and the trust ratios of the warm-up.
+"""1-bit LAMB: a warm-up of LAMB, then momenta in one bit per element, and the trust ratios of the warm-up.
 
     warm-up       LAMB without bias correction, ratios within [0.01, 10]; a tensor's moving mean of ratios is kept
     at its end    each momentum gets a factor that makes all of one scale, so that one scale serves all of them

@@ -1,4 +1,4 @@
-"""Two parts of a model: what all ranks have, and experts. Their gradients are averaged over different ranks.
+"""Two parts of a model: the replicated parameters, and the experts. Their gradients are averaged over different ranks.
 
     dp = 4, ep = 2        rank 0       rank 1       rank 2       rank 3
     dense                 D            D            D            D           averaged over all

@@ -1,4 +1,4 @@
-"""A GGUF file: what is known of a model, by key, and its tensors, by name.
+"""A GGUF file: a model's metadata by key, and its tensors by name.
 
     "GGUF" | version 3 | number of tensors | number of keys
     for each key:     its name | its type | its value

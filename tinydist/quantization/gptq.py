@@ -1,4 +1,4 @@
-"""GPTQ: round a column, and let the columns not yet rounded make up for its error.
+"""GPTQ: round a column, and let the columns not yet rounded compensate its error.
 
     minimize |X (w - v)^T|^2, one column of w [out, in] after the other
 

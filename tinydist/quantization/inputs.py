@@ -1,4 +1,4 @@
-"""What a layer's inputs are like: all that GPTQ and AWQ ask of the data.
+"""Statistics of a layer's inputs: all that GPTQ and AWQ need of the data.
 
     y = x w^T for inputs X [tokens, in], so rounding w to v changes the outputs by
 
