@@ -142,10 +142,17 @@ def pool_of(threads, process):
 
 @cache
 def kernel_of(format):
+    return compiled_kernel(source_of(format))
+
+
+def source_of(format):
+    pairs = "".join(PAIRS.replace("NAME", name) for name in ("low", "high"))
+    return SOURCE.replace("NBYTES", str(format.nbytes)).replace("CODES", CODES[format.name]).replace("PAIRS", pairs)
+
+
+def compiled_kernel(source):
     from ..compilers.llvm_kernel import compiled  # llvmlite need not be there for the rest
 
-    pairs = "".join(PAIRS.replace("NAME", name) for name in ("low", "high"))
-    source = SOURCE.replace("NBYTES", str(format.nbytes)).replace("CODES", CODES[format.name]).replace("PAIRS", pairs)
     _, engine = compiled(source)
     kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, *[ctypes.c_long] * 2)(engine.get_function_address("matvec"))
     kernel.engine = engine  # lives as long as the kernel
