@@ -1,11 +1,12 @@
-"""The product over blocks with x in 8 and in 16 bits: what x takes of the L1 cache, weights that stream by cannot use.
+"""The product over blocks with x in 8 and in 16 bits: what the bytes of x cost while weights stream by.
 
-    python benchmarks/x_in_l1.py [--rounds 15] [--write]
+    python benchmarks/size_of_x.py [--rounds 60] [--write]
 
-Nanoseconds of the processor for a block of 32 weights, on one thread: the fastest of all rounds, in which variants take
-turns. Weights are 151 MB in Q4_0 and 285 MB in Q8_0, which are read from memory, or 0.5 MiB of them, which stay in the L2
-cache. The control is the length of a row: the same bytes as rows of 2048 need a quarter of the numbers of x. L1 has 32 KiB on
-the processor that this was run on, L2 1 MiB. Needs llvmlite. ``--write`` puts the table where notebook 21 reads it.
+Nanoseconds of the processor for a block of 32 weights, on one thread: the fastest of all rounds, in which variants
+take turns. Weights come from memory (151 MB in Q4_0, 285 MB in Q8_0), from the L3 cache (8 MiB) or from L2 (0.5 MiB).
+The control is the length of a row: the same bytes in shorter rows need fewer numbers of x, so both kernels meet an x of
+the same size. The processor that this was run on has 32 KiB of L1, 1 MiB of L2 and 32 MiB of L3. Needs llvmlite.
+``--write`` puts the table where notebook 21 reads it.
 """
 
 import argparse
@@ -18,8 +19,9 @@ from benchmarks import csv_rows
 from tinydist.quantization import FORMATS, quantize
 from tinydist.quantization.matvec import compiled_kernel, source_of
 
-FILE = Path(__file__).parents[1] / "notebooks" / "data" / "21_x_in_l1.csv"
-BLOCKS, IN_L2 = 4 * 8192 * 8192 // 32, 2**19  # bytes
+FILE = Path(__file__).parents[1] / "notebooks" / "data" / "21_size_of_x.csv"
+PLACES = {"memory": None, "L3": 2**23, "L2": 2**19}  # bytes of weights
+LENGTHS = 2048, 4096, 8192, 16384
 WIDER = {
     "%x.offset = mul i64 %b, 32": "%x.offset = mul i64 %b, 64",
     "ptr %x.low, i64 16": "ptr %x.low, i64 32",
@@ -53,11 +55,11 @@ def measured(rounds):
     kernels = {(name, bits): kernel(FORMATS[name], bits) for name in weights for bits in (8, 16)}
     for _ in range(rounds):
         for (name, bits), call in kernels.items():
-            for numbers in (8192, 2048):
+            for numbers in LENGTHS:
                 data = weights[name].view(-1, numbers // 32 * FORMATS[name].nbytes)
                 x = torch.randint(-127, 128, (numbers,), dtype=torch.int8 if bits == 8 else torch.int16)
-                few = data[: IN_L2 // data.shape[1]]
-                for where, rows, times in (("memory", data, 1), ("L2", few, 64)):
+                for where, nbytes in PLACES.items():
+                    rows, times = (data[: nbytes // data.shape[1]], 2**25 // nbytes) if nbytes else (data, 1)
                     spent = seconds_a_block(call, rows, x, torch.ones(numbers // 32), times)
                     key = name, numbers, bits, where
                     found[key] = min(found.get(key, spent), spent)
@@ -66,7 +68,7 @@ def measured(rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--write", action="store_true")
     chosen = parser.parse_args()
     torch.manual_seed(0)
