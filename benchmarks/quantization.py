@@ -1,19 +1,19 @@
 """What formats cost a small decoder in perplexity: blocks, rounding at 4 and 3 bits with and without GPTQ and AWQ, the
 KV cache.
 
-    python benchmarks/quantization.py [--seeds 5] [--steps 400] [--shorter 100] [--models FOLDER] [--write]
+    python benchmarks/quantization.py [--seeds 5] [--steps 400] [--control-steps 100] [--models FOLDER] [--write]
 
 Two layers of width 256 (so that blocks of 256 fit), sequences of 64 bytes of tinydist's text (its hash is in the
 table), of which the last tenth is held out: perplexity is of a byte there. Embedding, norms and head stay in fp32, as
 they are a larger part of a small model than of a large one. Blocks multiply as llama.cpp does, with inputs in Q8_0;
 roundings have inputs in fp32 and are given 16,384 tokens of the training text for GPTQ and AWQ. One process, about
-two minutes a seed; ``--write`` puts the table where notebook 21 reads it,
-``--models`` keeps trained weights. Controls, with the same seeds:
+two minutes a seed; ``--write`` puts the table where notebook 21 reads it, ``--models`` keeps trained weights. Controls,
+with the same seeds:
 
     inputs in Q8_0     and weights in fp32: what blocks lose by their inputs
     outliers           the same function with large channels: a norm multiplies 4 of 256 by 30, and the columns of the
                        weights behind it are divided by 30
-    shorter            formats once more, after --shorter steps
+    training           formats once more, after --control-steps
 """
 
 import argparse
@@ -193,14 +193,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--shorter", type=int, default=100, help="steps of a control, in formats alone")
+    parser.add_argument("--control-steps", type=int, default=100, help="of the same seeds, for formats alone")
     parser.add_argument("--models", metavar="FOLDER", help="where trained weights are kept")
     parser.add_argument("--write", action="store_true")
     chosen = parser.parse_args()
     found = []
     for seed in range(chosen.seeds):
         found += rows(seed, chosen.steps, chosen.models, variants)
-        found += rows(seed, chosen.shorter, chosen.models, formats)
+        found += rows(seed, chosen.control_steps, chosen.models, formats)
         if chosen.write:
             csv_rows.write(FILE, found)
 
