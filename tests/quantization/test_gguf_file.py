@@ -120,7 +120,7 @@ def described(shape, code, begin):
         (header(3, 1, 0) + described([32], 99, 0), "the type of a tensor is 99; we know fp32, fp16, bf16, Q4_0"),
         (header(3, 1, 0) + described([48], 2, 0), "'w' has 48 weights in a row, which blocks of 32 do not divide"),
         (header(3, 1, 0) + described([32], 2, 1 << 50) + bytes(64), "18 bytes were announced, and 0 are left"),
-        (header(3, 1, 0) + described([2**62, 2**62], 0, 0) + bytes(64), "more bytes were announced"),
+        (header(3, 1, 0) + described([2**62, 2**62], 0, 0) + bytes(64), "bytes were announced"),
         (header(3, 1, 0) + described([0, 32], 2, 0) + bytes(64), r"a tensor has the shape \[32, 0\]"),
         (header(3, 2, 0) + 2 * described([32], 2, 0) + bytes(64), "'w' is there twice"),
         (header(3, 1, 0) + described([1] * 9, 2, 0), "a tensor has 9 dims; 1 to 4 are possible"),
