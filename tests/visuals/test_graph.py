@@ -27,8 +27,18 @@ def test_each_stands_below_all_that_it_needs():
     assert all(row_of[below] == row_of[above] + 1 for path in paths for above, below in pairwise(path))
 
 
+def test_a_row_has_room_for_five_and_others_stand_below():
+    names = {str(number): "a name" for number in range(8)}
+    arrows = [("0", each) for each in list(names)[1:]]
+    rows, paths = placed(names, arrows)
+    assert [len([each for each in row if each in names]) for row in rows] == [1, 5, 2]
+    passed = {path[1] for path in paths if len(path) > 2}
+    assert passed == {("0", 1)} and rows[1].count(("0", 1)) == 1  # both arrows go through one place
+    assert_can_be_read(graph(names, arrows))
+
+
 def test_a_row_is_centered():
-    row = ["a", (0, 1), "b"]
+    row = ["a", ("c", 1), "b"]
     assert sum(x for _, x in places(row)) == pytest.approx(0)
     assert places_are_within(row)
 

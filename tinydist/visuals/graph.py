@@ -1,8 +1,9 @@
 """A graph in rows: each box stands below all that it needs, and arrows lead from each to what needs it.
 
-A longer arrow has a place in each row that it passes.
+A longer arrow has a place in each row that it passes, which it shares with the others from the same box.
 """
 
+from collections import Counter
 from itertools import combinations, pairwise, permutations
 
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
@@ -13,11 +14,12 @@ from .canvas import canvas, inside, picture
 from .formatting import tell
 from .palette import INK, PALE, SOFT
 
-BOX, PASSING, HIGH, APART, BETWEEN = 130, 8, 32, 14, 30  # pixels: widths, a box's height, from one to the next, of rows
+BOX, PASSING, HIGH, APART, BETWEEN = 126, 2, 32, 10, 30  # pixels: widths, a box's height, from one to the next, of rows
 
 texts = named(stated("a text", lambda value: isinstance(value, str)))
 
-MOST_TRIED = 7  # in a row, in every order
+MOST_BOXES = 5  # in a row: of more, the names could not be read in a notebook
+MOST_TRIED = 6  # in a row, in every order
 
 
 @validate(names=stated("a dict, key -> name", texts), arrows=each_of(stated("(key, key)", lambda v: len(v) == 2)))
@@ -62,18 +64,16 @@ def arrow(points):
 
 
 def placed(names, arrows):
-    """Rows of keys, and of numbers of arrows that pass; and each arrow as the row of what it goes through."""
-    depth = dict.fromkeys(names, 0)
-    for _ in names:
-        for above, below in arrows:
-            depth[below] = max(depth[below], depth[above] + 1)
-    rows = [[key for key in names if depth[key] == row] for row in range(1 + max(depth.values()))]
+    """Rows of keys, and of (key, row) where arrows from it pass; and each arrow as the row of what it goes through."""
+    row_of = row_of_each(names, arrows)
+    rows = [[key for key in names if row_of[key] == row] for row in range(1 + max(row_of.values()))]
     paths = []
-    for number, (above, below) in enumerate(arrows):
-        passed = [(number, row) for row in range(depth[above] + 1, depth[below])]
+    for above, below in arrows:
+        passed = [(above, row) for row in range(row_of[above] + 1, row_of[below])]
         paths.append([above, *passed, below])
         for each in passed:
-            rows[each[1]].append(each)
+            if each not in rows[each[1]]:
+                rows[each[1]].append(each)
     steps = [step for path in paths for step in pairwise(path)]
     best, length = rows, float("inf")
     while (now := length_of(best, steps)) < length:
@@ -82,6 +82,22 @@ def placed(names, arrows):
             orders = ([*best[:n], list(order), *best[n + 1 :]] for order in orders_of(row))
             best = min(orders, key=lambda rows: length_of(rows, steps))
     return best, paths
+
+
+def row_of_each(names, arrows):
+    """Of each key the first row below all that it needs in which there is room."""
+    depth = dict.fromkeys(names, 0)
+    for _ in names:
+        for above, below in arrows:
+            depth[below] = max(depth[below], depth[above] + 1)
+    row_of, boxes = {}, Counter()
+    for key in sorted(names, key=depth.get):  # what it needs comes before it
+        row = 1 + max((row_of[above] for above, below in arrows if below == key), default=-1)
+        while boxes[row] == MOST_BOXES:
+            row += 1
+        row_of[key] = row
+        boxes[row] += 1
+    return row_of
 
 
 def orders_of(row):
