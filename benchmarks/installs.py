@@ -29,6 +29,7 @@ ASKED = {
     "application": ["langchain-openai", "llama-index"],
     "two in one environment": [f"vllm {TORCH}", "vllm torch==2.15.0"],
 }
+REFUSED = "vllm>=0.30 torch==2.15.0"
 
 
 def needed(asked, cache, python):
@@ -67,6 +68,8 @@ def main():
                 print(sums[-1])
                 if asked == TORCH:
                     torch = [{"platform": each} | row | about for each, rows in by_machine.items() for row in rows]
+        run(COMMANDS["uv"], cache, REFUSED.split(), f"=={python.rpartition('.')[0]}.*", fails=True)
+        sums.append(dict.fromkeys(sums[-1], "") | {"stage": stage, "asked": REFUSED, "version": "no answer"} | about)
     if chosen.write:
         csv_rows.write(FOLDER / "torch.csv", torch)
         csv_rows.write(FOLDER / "installs.csv", sums)

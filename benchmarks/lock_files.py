@@ -23,12 +23,12 @@ def installed(lock, machine, python):
     while queue:
         package, extra = queue.pop()
         extras = package.get("optional-dependencies", {}) | {None: package.get("dependencies", [])}
-        for wish in extras.get(extra, []):
-            if "marker" in wish and not Marker(wish["marker"]).evaluate(here):
+        for need in extras.get(extra, []):
+            if "marker" in need and not Marker(need["marker"]).evaluate(here):
                 continue
-            locked = named[wish["name"]]  # several versions: then the wish says which
-            found[wish["name"]] = other = next(p for p in locked if p["version"] == wish.get("version", p["version"]))
-            new = {(wish["name"], each) for each in (None, *wish.get("extra", []))} - seen
+            locked = named[need["name"]]  # several versions: then it is said which
+            found[need["name"]] = other = next(p for p in locked if p["version"] == need.get("version", p["version"]))
+            new = {(need["name"], each) for each in (None, *need.get("extra", []))} - seen
             seen |= new
             queue += [(other, each) for _, each in new]
     return dict(sorted(found.items()))

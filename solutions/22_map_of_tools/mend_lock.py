@@ -1,4 +1,4 @@
-"""A lock is mended: an answer to new wishes that changes as few packages as it can."""
+"""A lock is mended: an answer to new requirements that changes as few packages as it can."""
 
 from random import Random
 
@@ -16,16 +16,16 @@ PAIR = {
     "basalt": {(1, 0): [], (1, 9): [], (2, 0): []},
 }
 HELD = {"arrow": (1, 0), "basalt": (1, 0)}
-FREE = {name: dict.fromkeys(VERSIONS, ()) for name in NAMES}
+FREE = {name: dict.fromkeys(VERSIONS, ()) for name in NAMES[:2]}
 HAND = [
-    ("a lock in which all wishes hold", HELD, PAIR, [("arrow", *ANY)]),
+    ("a lock in which all requirements hold", HELD, PAIR, [("arrow", *ANY)]),
     ("a bound that was raised", {"arrow": (1, 0)}, FREE, [("arrow", (1, 9), (3, 0))]),
     ("a version of two digits", {"arrow": (1, 10)}, FREE, [("arrow", (1, 9), (2, 0))]),
     ("an upper bound", {"arrow": (2, 0)}, FREE, [("arrow", (1, 0), (2, 0))]),
-    ("a new wish", {"arrow": (1, 0)}, FREE, [("arrow", *ANY), ("basalt", *ANY)]),
+    ("a new requirement", {"arrow": (1, 0)}, FREE, [("arrow", *ANY), ("basalt", *ANY)]),
     ("a package that nobody needs any more", {"arrow": (1, 0), "basalt": (1, 0)}, FREE, [("arrow", *ANY)]),
     ("a change that brings another", HELD, PAIR, [("arrow", *TWO)]),
-    ("a wish that the newest version breaks", {"arrow": (1, 0)}, PAIR, [("arrow", *ANY), ("basalt", *ONE)]),
+    ("a requirement that the newest version breaks", {"arrow": (1, 0)}, PAIR, [("arrow", *ANY), ("basalt", *ONE)]),
     ("no answer", HELD, PAIR, [("arrow", *TWO), ("basalt", *ONE)]),
     ("a package that is not to be had", {"arrow": (1, 0)}, FREE, [("arrow", *ANY), ("flint", *ANY)]),
     (
@@ -60,22 +60,30 @@ HAND = [
         },
         [("arrow", *ANY), ("cedar", *TWO)],
     ),
+    (
+        "a version that brings a new package, and one that does not",
+        {"basalt": (1, 0)},
+        {"basalt": {(1, 0): [], (1, 9): [("delta", *ANY)], (1, 10): []}, "delta": {(1, 0): []}},
+        [("basalt", (1, 9), (2, 0))],
+    ),
 ]
 
 
 def drawn(seed):
     draw = Random(seed)
 
-    def wish(name):
+    def requirement(name):
         least = draw.choice(VERSIONS)
         return (name, least, draw.choice([each for each in (*VERSIONS, (3, 0)) if each > least]))
 
     index = {}
     for name in draw.sample(NAMES, 4):
         versions = draw.sample(VERSIONS, draw.randint(1, 3))
-        index[name] = {each: [wish(other) for other in draw.sample(NAMES, draw.randint(0, 2))] for each in versions}
+        index[name] = {
+            each: [requirement(other) for other in draw.sample(NAMES, draw.randint(0, 2))] for each in versions
+        }
     lock = {name: draw.choice(list(index[name])) for name in draw.sample(list(index), 3)}
-    return lock, index, [wish(name) for name in draw.sample(list(index), draw.randint(1, 2))]
+    return lock, index, [requirement(name) for name in draw.sample(list(index), draw.randint(1, 2))]
 
 
 def test_cases():
@@ -99,19 +107,19 @@ class Mended(Target):
 
     def judge(self, exercise, trial, right):
         got, its = trial.returned[0], right.returned[0]
-        lock, index, wishes = trial.case.arguments(0)
+        lock, index, requirements = trial.case.arguments(0)
         if its is None and got is not None:
             raise Wrong(f"it returned {got!r}, where no answer fits: None is right")
         if its is not None and not isinstance(got, dict):
             raise Malformed(f"it returned {got!r}, where a dict like {its!r} is right")
         if its is not None:
-            self.holds_in(got, index, wishes)
+            self.holds_in(got, index, requirements)
             mine, fewest = changes(got, lock), changes(its, lock)
             if len(mine) > len(fewest):
                 raise Wrong(f"{got!r} changes {len(mine)} packages ({', '.join(mine)}), and {len(fewest)} are enough")
 
-    def holds_in(self, got, index, wishes):
-        queue, reached = [("The project", wish) for wish in wishes], set()
+    def holds_in(self, got, index, requirements):
+        queue, reached = [("The project", requirement) for requirement in requirements], set()
         while queue:
             by, (name, least, below) = queue.pop(0)
             if name not in got:
@@ -123,7 +131,7 @@ class Mended(Target):
                 raise Wrong(f"{by} asks for {name} {bounds}, and it is {shown(got[name])}")
             if name not in reached:
                 reached.add(name)
-                queue += [(name, wish) for wish in index[name][got[name]]]
+                queue += [(name, requirement) for requirement in index[name][got[name]]]
         if extra := sorted(got.keys() - reached):
             raise Wrong(f"nobody asks for {extra[0]}: {got!r}")
 
@@ -139,20 +147,18 @@ def changes(answer, lock):
     test_cases=test_cases,
     targets=[
         BY_HAND,
-        Mended(
-            "an answer in which all wishes hold, with as few changes as can be: 13 locks made by hand, 40 drawn ones"
-        ),
+        Mended("all requirements hold, with as few changes as can be: of 14 locks made by hand, and 40 drawn ones"),
     ],
     mistakes=[
         mistake(
             "The first answer that you find need not be the one with the fewest changes: look at all",
-            "min(answers(list(wishes), {}), key=changes, default=None)",
-            "next(answers(list(wishes), {}), None)",
+            "min(answers(list(requirements), {}), key=changes, default=None)",
+            "next(answers(list(requirements), {}), None)",
         ),
         mistake(
-            "A version that is chosen has wishes of its own",
-            "[*wishes, *needs]",
-            "wishes",
+            "A version that is chosen has requirements of its own",
+            "[*requirements, *needs]",
+            "requirements",
         ),
         mistake(
             "A version below the bound is allowed, and not the bound itself",
@@ -166,44 +172,45 @@ def changes(answer, lock):
         ),
         mistake(
             "What nobody asks for any more is left out",
-            "return min(answers(list(wishes), {}), key=changes, default=None)",
-            "return min(({**lock, **each} for each in answers(list(wishes), {})), key=changes, default=None)",
+            "return min(answers(list(requirements), {}), key=changes, default=None)",
+            "return min(({**lock, **each} for each in answers(list(requirements), {})), key=changes, default=None)",
         ),
     ],
     hints=[
         "Section 2's resolve goes through all choices and stops at the first answer. Go on instead, and keep the best.",
-        "answers(wishes, chosen) can be a generator: return where a wish fails for what is chosen; yield chosen where "
-        "nothing is open; else try each version of the first open package, with its wishes added: yield from ...",
+        "answers(requirements, chosen) can be a generator: return where one fails for what is chosen; yield chosen where "
+        "nothing is open; else try each version of the first open package, with its requirements added: yield from ...",
         "min(..., key=changes, default=None) takes the answer with the fewest changes, or None if there is none.",
     ],
     why="A mended lock that is a new one in disguise changes versions that nobody has tested together. uv has the same "
-    "aim: it prefers the locked versions, and changes one only if a wish excludes it. To look at all answers takes too "
-    "long for a large project, so resolvers try the locked version first; in one of these locks that costs a change.",
+    "aim: it prefers the locked versions, and changes one only if a requirement excludes it. To look at all answers "
+    "takes too long for a large project, so resolvers try the locked version first; in one of these locks that costs a "
+    "change.",
 )
-def mend_lock(lock, index, wishes):
-    """Return an answer to ``wishes``, a dict name -> version, that changes as little of ``lock`` as possible; or None.
+def mend_lock(lock, index, requirements):
+    """Return an answer to ``requirements``, a dict name -> version, with as few changes of ``lock`` as can be; or None.
 
-    ``lock`` is the old answer, name -> version. ``index`` is what there is, name -> {version: its wishes}. A wish
-    (name, least, below) holds for a version with least <= version < below; versions are tuples of two numbers, (2, 10).
-    An answer has each package that ``wishes`` or a version in the answer ask for, in a version of the index, so that
-    all wishes hold, and no other package. A change is a package of the answer that the lock does not have in this
-    version. Of answers with as few changes, any is right. None: there is no answer.
+    ``lock`` is the old answer, name -> version. ``index`` is what there is, name -> {version: its requirements}. A
+    requirement (name, least, below) holds for a version with least <= version < below; versions are tuples of two
+    numbers, (2, 10). An answer has each package that ``requirements`` or a version in the answer ask for, in a version
+    of the index, so that all requirements hold, and no other package. A change is a package of the answer that the lock
+    does not have in this version. Of answers with as few changes, any is right. None: there is no answer.
     """
 
-    def answers(wishes, chosen):
-        # ? All of them: does a wish fail? Is a package open? In which versions?
-        if any(name in chosen and not least <= chosen[name] < below for name, least, below in wishes):
+    def answers(requirements, chosen):
+        # ? All of them: does a requirement fail? Is a package open? In which versions?
+        if any(name in chosen and not least <= chosen[name] < below for name, least, below in requirements):
             return
-        missing = [name for name, *_ in wishes if name not in chosen]
+        missing = [name for name, *_ in requirements if name not in chosen]
         if not missing:
             yield chosen
             return
         for version, needs in index.get(missing[0], {}).items():
-            yield from answers([*wishes, *needs], chosen | {missing[0]: version})
+            yield from answers([*requirements, *needs], chosen | {missing[0]: version})
 
     def changes(answer):
         # ? How many?
         return sum(lock.get(name) != version for name, version in answer.items())
 
     # ? The best of them.
-    return min(answers(list(wishes), {}), key=changes, default=None)
+    return min(answers(list(requirements), {}), key=changes, default=None)

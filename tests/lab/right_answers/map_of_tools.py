@@ -30,11 +30,11 @@ def with_tuples_of_three(lock, platform):
 
 
 @right("mend_lock")
-def with_all_combinations(lock, index, wishes):
+def with_all_combinations(lock, index, requirements):
     fewest = None
     for versions in itertools.product(*([None, *index[name]] for name in index)):
         answer = {name: version for name, version in zip(index, versions) if version}
-        wanted, reached = list(wishes), set()
+        wanted, reached = list(requirements), set()
         for name, _, _ in wanted:  # it grows
             if name in answer and name not in reached:
                 reached.add(name)

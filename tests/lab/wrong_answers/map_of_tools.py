@@ -60,20 +60,20 @@ def compares_the_operating_system_alone(lock, platform):
     return solved("faults_of_lock")(renamed, platform.split("_")[0])
 
 
-@wrong("mend_lock", "values", "cedar")
-def leaves_the_lock_as_it_is(lock, index, wishes):
-    return lock if solved("mend_lock")(lock, index, wishes) is not None else None
+@wrong("mend_lock", "values", "a bound that was raised")
+def leaves_the_lock_as_it_is(lock, index, requirements):
+    return lock if solved("mend_lock")(lock, index, requirements) is not None else None
 
 
-@wrong("mend_lock", "values", "fewest changes")
-def resolves_anew_with_the_newest_first(lock, index, wishes):
+@wrong("mend_lock", "values", "are enough")
+def resolves_anew_with_the_newest_first(lock, index, requirements):
     newest = {name: dict(sorted(index[name].items(), reverse=True)) for name in index}
-    return solved("mend_lock")({}, newest, wishes)
+    return solved("mend_lock")({}, newest, requirements)
 
 
 @wrong("mend_lock", "values", "no answer fits")
-def mends_each_package_alone(lock, index, wishes):
-    answer, queue = {}, list(wishes)
+def mends_each_package_alone(lock, index, requirements):
+    answer, queue = {}, list(requirements)
     while queue:
         name, least, below = queue.pop(0)
         fitting = [each for each in index.get(name, {}) if least <= each < below]
@@ -86,26 +86,26 @@ def mends_each_package_alone(lock, index, wishes):
 
 
 @wrong("mend_lock", "values", "dear to keep")
-def takes_the_first_answer_with_locked_versions_first(lock, index, wishes):
-    def found(wishes, chosen):
-        if any(name in chosen and not least <= chosen[name] < below for name, least, below in wishes):
+def takes_the_first_answer_with_locked_versions_first(lock, index, requirements):
+    def found(requirements, chosen):
+        if any(name in chosen and not least <= chosen[name] < below for name, least, below in requirements):
             return None
-        missing = [name for name, *_ in wishes if name not in chosen]
+        missing = [name for name, *_ in requirements if name not in chosen]
         if not missing:
             return chosen
         here = index.get(missing[0], {})
         for version in sorted(here, key=lambda version: version != lock.get(missing[0])):
-            answer = found([*wishes, *here[version]], chosen | {missing[0]: version})
+            answer = found([*requirements, *here[version]], chosen | {missing[0]: version})
             if answer is not None:
                 return answer
         return None
 
-    return found(list(wishes), {})
+    return found(list(requirements), {})
 
 
 @wrong("mend_lock", "values", "nobody asks")
-def keeps_what_nobody_needs(lock, index, wishes):
-    answer = solved("mend_lock")(lock, index, wishes)
+def keeps_what_nobody_needs(lock, index, requirements):
+    answer = solved("mend_lock")(lock, index, requirements)
     return answer if answer is None else lock | answer
 
 
