@@ -12,7 +12,7 @@ run there, against `python -m tinydist serve` of this environment, through a rel
     imported                         seconds to import and end, over those of plain.py
     packages                         what is installed besides Python's own
 
-Into 22_tracing.csv goes to whom with_langchain.py connects, with LangSmith's tracing off and on (to a relay of ours).
+Into 22_tracing.csv goes to whom with_langchain.py connects, without and with LANGSMITH_TRACING=true (to our relay).
 """
 
 import argparse
@@ -89,16 +89,16 @@ def measured(python, program, port, repeated):
 
 
 def traced(python):
-    """Rows: LangSmith's tracing off and on, the addresses that one question leads to, and what the second one gets."""
+    """Rows: without and with LangSmith's tracing, the addresses of one question, and what the second of them gets."""
     from relay import Relay
 
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LANGSMITH", "LANGCHAIN"))}
     rows = []
-    for tracing in ("false", "true"):
+    for tracing in ("not set", "true"):
         with Relay() as server, Relay() as elsewhere:
             ours = {"LANGSMITH_API_KEY": "none", "LANGSMITH_ENDPOINT": elsewhere.url.removesuffix("/v1")}
             command = [python, "-c", WATCHED, PROGRAMS[1], server.url, QUESTIONS[1]]
-            settings = kept | ours | {"LANGSMITH_TRACING": tracing}
+            settings = kept | ours | ({"LANGSMITH_TRACING": "true"} if tracing == "true" else {})
             done = subprocess.run(command, cwd=FOLDER, env=settings, capture_output=True, text=True, check=True)
         row = {"tracing": tracing, "addresses": len(set(re.findall(r"connects to (\S+ \d+)", done.stderr)))}
         row |= {"to_server": len(server.bodies), "elsewhere": len(elsewhere.bodies), "bytes": elsewhere.sent["body"]}

@@ -21,7 +21,16 @@ LINUX = "Linux, x86-64"
 ASKED = {
     "environment": ["uv", "poetry", "conda-lock"],
     "data": ["webdataset", "datasets"],
-    "training": [TORCH, "accelerate", "transformers", "lightning", "deepspeed", "torchtitan", "megatron-core"],
+    "training": [
+        TORCH,
+        "torch==2.15.0",
+        "accelerate",
+        "transformers",
+        "lightning",
+        "deepspeed",
+        "torchtitan",
+        "megatron-core",
+    ],
     "launch": ["ray"],
     "evaluation": ["lm-eval"],
     "quantization": ["torchao"],

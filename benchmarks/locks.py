@@ -115,7 +115,9 @@ def main():
             (FOLDER / FILES[tool]).write_text(text)
         (FOLDER / "export.txt").write_text(subprocess.check_output(EXPORT, cwd=FOLDER, text=True))
         csv_rows.write(FOLDER / "conflicts.csv", conflicts)
-        csv_rows.write(FOLDER / "times.csv", taken)
+        earlier = csv_rows.read(FOLDER / "times.csv")  # times differ from run to run: all are kept
+        run_now = 1 + max(int(row["run"]) for row in earlier)
+        csv_rows.write(FOLDER / "times.csv", [*earlier, *({"run": run_now} | row for row in taken)])
 
 
 if __name__ == "__main__":

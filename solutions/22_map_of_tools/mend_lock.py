@@ -178,7 +178,7 @@ def changes(answer, lock):
     ],
     hints=[
         "Section 2's resolve goes through all choices and stops at the first answer. Go on instead, and keep the best.",
-        "answers(requirements, chosen) can be a generator: return where one fails for what is chosen; yield chosen where "
+        "answers(requirements, chosen) can be a generator: return where one fails; yield chosen where "
         "nothing is open; else try each version of the first open package, with its requirements added: yield from ...",
         "min(..., key=changes, default=None) takes the answer with the fewest changes, or None if there is none.",
     ],
