@@ -11,14 +11,10 @@ run there, against `python -m tinydist serve` of this environment, through a rel
     share                            these seconds, in per cent of what a question takes with the model behind it
     imported                         seconds to import and end, over those of plain.py
     packages                         what is installed besides Python's own
-
-Into 22_tracing.csv goes to whom with_langchain.py connects, without and with LANGSMITH_TRACING=true (to our relay).
 """
 
 import argparse
 import json
-import os
-import re
 import statistics
 import subprocess
 import sys
@@ -31,21 +27,10 @@ from benchmarks import csv_rows
 
 FOLDER = Path(__file__).parents[1] / "notebooks" / "application"
 FILE = FOLDER.parent / "data" / "22_application.csv"
-TRACING = FILE.with_name("22_tracing.csv")
 sys.path.insert(0, str(FOLDER))
 QUESTIONS = ["Which call do all ranks of a group make together?", "What is a bubble?", "Who holds optimizer states?"]
 PROGRAMS = ["plain.py", "with_langchain.py"]
 VERSIONS = "from importlib.metadata import distributions as d; print(*(f'{x.name}=={x.version}' for x in d()))"
-
-WATCHED = """
-import runpy, sys
-def connects(event, values):
-    if event == "socket.connect":
-        print("connects to", *values[1][:2], file=sys.stderr)
-sys.addaudithook(connects)
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 
 
 @contextmanager
@@ -60,6 +45,13 @@ def server(steps):
                     break
         finally:
             process.terminate()
+
+
+def installed(python):
+    """All that is installed there, and the versions that matter."""
+    listed = subprocess.check_output([python, "-c", VERSIONS], text=True).split()
+    named = ("langchain-core", "langchain-openai", "langsmith", "openai", "numpy")
+    return listed, " ".join(sorted(each for each in listed if each.startswith(named)))
 
 
 def ask(python, program, url, question, repeated=0):
@@ -88,25 +80,6 @@ def measured(python, program, port, repeated):
     return row
 
 
-def traced(python):
-    """Rows: without and with LangSmith's tracing, the addresses of one question, and what the second of them gets."""
-    from relay import Relay
-
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LANGSMITH", "LANGCHAIN"))}
-    rows = []
-    for tracing in ("not set", "true"):
-        with Relay() as server, Relay() as elsewhere:
-            ours = {"LANGSMITH_API_KEY": "none", "LANGSMITH_ENDPOINT": elsewhere.url.removesuffix("/v1")}
-            command = [python, "-c", WATCHED, PROGRAMS[1], server.url, QUESTIONS[1]]
-            settings = kept | ours | ({"LANGSMITH_TRACING": "true"} if tracing == "true" else {})
-            done = subprocess.run(command, cwd=FOLDER, env=settings, capture_output=True, text=True, check=True)
-        row = {"tracing": tracing, "addresses": len(set(re.findall(r"connects to (\S+ \d+)", done.stderr)))}
-        row |= {"to_server": len(server.bodies), "elsewhere": len(elsewhere.bodies), "bytes": elsewhere.sent["body"]}
-        row["with_question"] = any(QUESTIONS[1].encode() in body for body in elsewhere.bodies)
-        rows.append(row)
-    return rows
-
-
 def imports(python, program, runs=3):
     module, seconds = program.removesuffix(".py"), []
     for _ in range(runs):
@@ -121,11 +94,7 @@ def main():
     parser.add_argument("--langchain", required=True, metavar="PYTHON")
     parser.add_argument("--write", action="store_true")
     chosen = parser.parse_args()
-    listed = subprocess.run(
-        [chosen.langchain, "-c", VERSIONS], capture_output=True, text=True, check=True
-    ).stdout.split()
-    said = ("langchain-core", "langchain-openai", "langsmith", "openai", "numpy")
-    versions = " ".join(sorted(each for each in listed if each.startswith(said)))
+    listed, versions = installed(chosen.langchain)
     with server(steps=100) as port:
         rows = [measured(chosen.langchain, program, port, 15) for program in PROGRAMS]
     unit = statistics.median(rows[0]["of_client"])
@@ -138,11 +107,8 @@ def main():
         row["imported"] = f"{imports(chosen.langchain, row['program']) / first:.1f}"
         row |= {"packages": packages, "version": versions, "date": date.today().isoformat()}
         print(row)
-    tracing = [row | {"version": versions, "date": date.today().isoformat()} for row in traced(chosen.langchain)]
-    print(*tracing, sep="\n")
     if chosen.write:
         csv_rows.write(FILE, rows)
-        csv_rows.write(TRACING, tracing)
 
 
 if __name__ == "__main__":
