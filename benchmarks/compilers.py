@@ -25,6 +25,7 @@ FILE = Path(__file__).parents[1] / "notebooks" / "data" / "20_times.csv"
 FUNCTIONS = {
     "relu(2 x + b) x + 1": lambda x, b: torch.relu(2 * x + b) * x + 1,
     "tanh(2 x + b) x + 1": lambda x, b: torch.tanh(2 * x + b) * x + 1,
+    "the same, tanh by exp": lambda x, b: (1 - 2 / (torch.exp(4 * x + 2 * b) + 1)) * x + 1,
     "GELU(x + b)": lambda x, b: F.gelu(x + b),
     "GELU(x + b), by tanh": lambda x, b: F.gelu(x + b, approximate="tanh"),
     "SiLU(x) (x + b)": lambda x, b: F.silu(x) * (x + b),

@@ -46,6 +46,7 @@ CASES = {
     "attention by heads, one weight": Case(
         "fused_attention", FUSED, [None, Sharded(1, 3), 0], [None, None, Sharded(1, 3), 0]
     ),
+    "attention, one weight by heads": Case("by_heads", FUSED, [None, 1, 0], [None, None, 1, 0]),
     "batch cut": Case("mlp", BATCH, [0, None, None, None], [0, 0, None, None, None]),
     "batch and gradients cut": Case("mlp", BATCH, [0, None, None, None], [0, 0, 0, 0, 0]),
     "all cut": Case("mlp", BATCH, [0, 0, 0, 0], [0, 0, 0, 0, 0]),
@@ -65,6 +66,11 @@ def attention(x, wq, wk, wv, out):
 
 def fused_attention(x, w, out):
     return mix(*(x @ w).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)) @ out
+
+
+def by_heads(x, w, out):
+    """The columns of one head stand together, as in Megatron-LM: an even cut falls between heads."""
+    return mix(*(x @ w).unflatten(-1, (HEADS, 3, -1)).permute(3, 0, 2, 1, 4)) @ out
 
 
 def heads(x):
@@ -103,6 +109,9 @@ def in_jax(name):
         *inside, out = weights
         if name == "attention":
             return mix(*(heads(x @ w) for w in inside)) @ out
+        if name == "by_heads":
+            parts = (x @ inside[0]).reshape(*x.shape[:2], HEADS, 3, -1)
+            return mix(*parts.transpose(3, 0, 2, 1, 4)) @ out
         parts = (x @ inside[0]).reshape(*x.shape[:2], 3, HEADS, -1)
         return mix(*parts.transpose(2, 0, 3, 1, 4)) @ out
 
