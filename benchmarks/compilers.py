@@ -77,7 +77,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1024)
     parser.add_argument("--columns", type=int, default=1024)
-    parser.add_argument("--times", type=int, default=30)
+    parser.add_argument("--times", type=int, default=200)
     parser.add_argument("--write", action="store_true")
     chosen = parser.parse_args()
     os.environ |= {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}
