@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import csv_rows
-from tinydist.compilers import Layouts, Sharded, capture, with_gradients
+from tinydist.compilers import Layouts, capture, with_gradients
 
 FILE = Path(__file__).parents[1] / "notebooks" / "data" / "20_xla_collectives.csv"
 RANKS, HEADS, BYTES = 4, 4, {"f32": 4, "f64": 8}
@@ -28,7 +28,7 @@ NAMES = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
 
 
 class Case(NamedTuple):
-    """``inputs``, ``outputs``: layouts for tinydist; for XLA a cut along a dim is a cut along that dim."""
+    """``inputs``, ``outputs``: the dim along which each is cut, the same for both; None: it is replicated."""
 
     function: str
     shapes: list
@@ -43,9 +43,7 @@ FUSED = [(2, 8, 16), (16, 48), (16, 16)]
 CASES = {
     "MLP, columns then rows": Case("mlp", MLP, [None, 0, 0, 0], [None, None, 0, 0, 0]),
     "attention by heads": Case("attention", ATTENTION, [None, 1, 1, 1, 0], [None, None, 1, 1, 1, 0]),
-    "attention by heads, one weight": Case(
-        "fused_attention", FUSED, [None, Sharded(1, 3), 0], [None, None, Sharded(1, 3), 0]
-    ),
+    "attention, one weight": Case("fused_attention", FUSED, [None, 1, 0], [None, None, 1, 0]),
     "attention, one weight by heads": Case("by_heads", FUSED, [None, 1, 0], [None, None, 1, 0]),
     "batch cut": Case("mlp", BATCH, [0, None, None, None], [0, 0, None, None, None]),
     "batch and gradients cut": Case("mlp", BATCH, [0, None, None, None], [0, 0, 0, 0, 0]),
@@ -131,8 +129,7 @@ def hlo(case):
 
     mesh = jax.make_mesh((RANKS,), ("ranks",))
 
-    def named(layout):
-        dim = layout.dim if isinstance(layout, Sharded) else layout
+    def named(dim):
         return NamedSharding(mesh, PartitionSpec(*([] if dim is None else [None] * dim + ["ranks"])))
 
     inputs, outputs = map(named, case.inputs), map(named, case.outputs)
