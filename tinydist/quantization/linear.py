@@ -35,8 +35,12 @@ class BlockLinear(nn.Module):
         self.format, self.bias, self.multiply = blocks.format, linear.bias, multiply
         self.out_features, self.in_features = blocks.shape
 
+    @property
+    def weight(self):
+        return Blocks(self.data, self.format)
+
     def forward(self, x):
-        y = self.multiply(x, Blocks(self.data, self.format))
+        y = self.multiply(x, self.weight)
         return y if self.bias is None else y + self.bias
 
     def extra_repr(self):
