@@ -1,4 +1,4 @@
-"""A decoder for llama.cpp: what is in the file, as the package gguf reads it; llama.cpp's logits, if it is installed."""
+"""A decoder for llama.cpp: its file as the package gguf reads it; and llama.cpp's logits, if it is installed."""
 
 import gguf
 import numpy as np
