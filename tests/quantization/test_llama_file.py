@@ -7,7 +7,7 @@ import torch
 
 from tinydist.attention.decoder import Decoder, DecoderConfig
 from tinydist.attention.rotary import Yarn
-from tinydist.quantization import in_blocks, save_llama
+from tinydist.quantization import FORMATS, in_blocks, load_gguf, quantize, save_llama
 
 SIZES = dict(vocab_size=256, layers=2, heads=8, kv_heads=4, dim=256)
 
@@ -81,3 +81,55 @@ def test_what_llama_does_not_compute(tmp_path, changed, words):
 def test_another_dtype(tmp_path):
     with pytest.raises(ValueError, match=r"token_embd\.weight must be in blocks or fp32, got torch.bfloat16"):
         save_llama(tmp_path / "model.gguf", decoder().bfloat16())
+
+
+@pytest.fixture(scope="module")
+def beside():
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: pip install llama-cpp-python")
+    from benchmarks import beside_llama_cpp
+
+    return beside_llama_cpp
+
+
+TOKENS = torch.randint(0, 256, (48,), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("changed", [{}, {"kv_heads": 8}, {"kv_heads": 1}, {"rotary": 500.0}, {"vocab_size": 300}])
+@torch.no_grad()
+def test_llama_cpp_has_our_logits(tmp_path, beside, changed):
+    model = decoder(**changed)
+    save_llama(tmp_path / "model.gguf", model)
+    found = beside.logits_of(tmp_path / "model.gguf", TOKENS.tolist())
+    assert torch.allclose(found, model(TOKENS[None])[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@torch.no_grad()
+def test_llama_cpp_has_our_logits_of_blocks(tmp_path, beside, format):
+    """With x rounded as ggml rounds it. Codes near a half may go the other way: far less than what rounding costs."""
+    plain, model = decoder(), in_blocks(decoder(), format, multiply=beside.as_ggml)
+    save_llama(tmp_path / "model.gguf", model)
+    found, ours = beside.logits_of(tmp_path / "model.gguf", TOKENS.tolist()), model(TOKENS[None])[0]
+    assert (found - ours).norm() < 0.1 * (plain(TOKENS[None])[0] - ours).norm()
+
+
+def test_text_goes_through_llama_cpp(tmp_path, beside):
+    save_llama(tmp_path / "model.gguf", decoder())
+    llama, text = beside.loaded(tmp_path / "model.gguf", 32), "for i in ü:\n\0".encode()
+    assert llama.tokenize(text, add_bos=False) == list(text) and llama.detokenize(list(text)) == text
+
+
+def test_llama_cpp_quantizes_to_our_blocks(tmp_path, beside):
+    save_llama(tmp_path / "model.gguf", decoder())
+    ours = load_gguf(tmp_path / "model.gguf")[0]
+    for format in FORMATS:
+        theirs = beside.requantized(tmp_path / "model.gguf", format, tmp_path / "theirs.gguf")
+        reader = gguf.GGUFReader(tmp_path / "theirs.gguf")
+        for each in reader.tensors:
+            if each.name.startswith("blk") and "norm" not in each.name:
+                found, weight = theirs[each.name], ours[each.name]
+                assert found.format.name == format
+                assert np.array_equal(gguf.dequantize(each.data, each.tensor_type), found.dequantize().numpy())
+                blocks = quantize(weight, format)
+                error, least = ((weight - one.dequantize()).norm() for one in (blocks, found))
+                assert blocks.data.equal(found.data) if found.format.weights == 32 else error < 1.02 * least
