@@ -4,15 +4,21 @@
 
 The decoders of ``quantization.py``, trained, as files of ``save_llama``. What is measured, by kind:
 
-    logits       the largest difference from llama.cpp's, of 64 tokens of text that was held out, all 256 logits of each
+    logits       the largest difference from llama.cpp's, of 64 tokens of text that was held out, 256 logits each
+    near         how many of these tokens have all logits within 1e-4
     tokens       how many of 128 tokens that both write greedily are the same, counted up to the first that is not
     same bytes   in how many weights the file that llama.cpp quantizes (by llama_model_quantize) has our blocks
     error        |w - rounded| / |w| of a weight, by our quantizer and by llama.cpp's
+    weighted     the same, each difference times |w|: for blocks of 256, llama.cpp's quantizers count large weights more
     perplexity   on text that was held out, with the weights of each; x in fp32
 
 llama.cpp keeps keys and values in fp32 here (its default is fp16), and adds with one thread. In Q4_1 and in blocks of
-256 it rounds x in another way than our ``matmul``: "as ggml" is the control that rounds x as it does. Needs
-llama-cpp-python. ``--write`` puts the table where notebook 21 reads it.
+256 it rounds x in another way than our ``matmul``. Controls, both held against ours or llama.cpp's in the same way:
+
+    as ggml      ours, with x rounded as ggml rounds it
+    last bits    ours beside itself with other last bits in the embedding: codes of x near a half go the other way
+
+Needs llama-cpp-python. ``--write`` puts the table where notebook 21 reads it.
 """
 
 import argparse
@@ -130,12 +136,22 @@ def compared(model, folder):
 
 def logits(format, path, models, tokens):
     expected, prompt = logits_of(path, tokens.tolist()), tokens[:16]
-    for whose, model in models.items():
-        yield "logits", format, whose, "largest difference", (model(tokens[None])[0] - expected).abs().max().item()
+    differences = {whose: model(tokens[None])[0] - expected for whose, model in models.items()}
+    differences["last bits"] = with_other_last_bits(models["ours"])(tokens[None])[0] - models["ours"](tokens[None])[0]
+    for whose, each in differences.items():
+        yield "logits", format, whose, "largest difference", each.abs().max().item()
+        yield "near", format, whose, f"of {len(tokens)}", (each.abs().amax(-1) < 1e-4).sum().item()
     yield "logits", format, "llama.cpp", "largest", expected.abs().max().item()
     pairs = zip(generate(models["ours"], [prompt], WRITTEN)[0].tolist(), greedy(path, prompt.tolist(), WRITTEN))
     alike = list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
     yield "tokens", format, "ours", f"of {WRITTEN}", len(alike)
+
+
+def with_other_last_bits(model):
+    model = copy.deepcopy(model)
+    weight = model.embedding.weight
+    weight.mul_(1 + 2**-22 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+    return model
 
 
 def quantizers(model, format, ours, theirs):
@@ -147,16 +163,29 @@ def quantizers(model, format, ours, theirs):
     weights = {name: layer.weight for name, layer in linears(model).items()}
     same = [ours[names[name]].data.equal(theirs[names[name]].data) for name in weights]
     yield "same bytes", format, "ours", f"of {len(same)} weights", sum(same)
-    errors = {}
+    rounded = {}
     for whose, tensors in (("ours", ours), ("llama.cpp", theirs)):
-        rounded = {name: tensors[names[name]].dequantize() for name in weights}
-        errors[whose] = {name: ((each - rounded[name]).norm() / each.norm()).item() for name, each in weights.items()}
-        yield "error", format, whose, "mean", statistics.mean(errors[whose].values())
-        changed = with_weights(model, lambda name, _: rounded[name])
+        rounded[whose] = {name: tensors[names[name]].dequantize() for name in weights}
+        changed = with_weights(model, lambda name, _: rounded[whose][name])
         yield "perplexity", format, whose, "weights alone", perplexity(changed)
-    ratios = {name: errors["ours"][name] / errors["llama.cpp"][name] for name in weights}
-    worst = max(ratios, key=ratios.get)
-    yield "error", format, "ours / llama.cpp", f"worst: {worst}", ratios[worst]
+    for kind, error in (("error", relative_error), ("weighted", weighted_error)):
+        errors = {
+            whose: {name: error(weight, each[name]) for name, weight in weights.items()}
+            for whose, each in rounded.items()
+        }
+        for whose, each in errors.items():
+            yield kind, format, whose, "mean", statistics.mean(each.values())
+        ratios = {name: errors["ours"][name] / errors["llama.cpp"][name] for name in weights}
+        worst = max(ratios, key=ratios.get)
+        yield kind, format, "ours / llama.cpp", f"worst: {worst}", ratios[worst]
+
+
+def relative_error(weight, rounded):
+    return ((weight - rounded).norm() / weight.norm()).item()
+
+
+def weighted_error(weight, rounded):
+    return ((weight * (weight - rounded)).norm() / weight.square().norm()).item()
 
 
 def main():
