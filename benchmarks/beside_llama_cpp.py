@@ -9,7 +9,7 @@ The decoders of ``quantization.py``, trained, as files of ``save_llama``. What i
     tokens       how many of 128 tokens that both write greedily are the same, counted up to the first that is not
     same bytes   in how many weights the file that llama.cpp quantizes (by llama_model_quantize) has our blocks
     error        |w - rounded| / |w| of a weight, by our quantizer and by llama.cpp's
-    weighted     the same with each difference times |w|: in blocks of 256, llama.cpp's quantizers count large weights more
+    weighted     the same with each difference times |w|: in blocks of 256, llama.cpp's weigh errors of large w more
     perplexity   on text that was held out, with the weights of each; x in fp32
 
 llama.cpp keeps keys and values in fp32 here (its default is fp16), and adds with one thread. In Q4_1 and in blocks of
