@@ -137,3 +137,18 @@ def test_llama_cpp_quantizes_to_our_blocks(tmp_path, beside):
                 blocks = quantize(weight, format)
                 error, least = ((weight - one.dequantize()).norm() for one in (blocks, found))
                 assert blocks.data.equal(found.data) if found.format.weights == 32 else error < 1.02 * least
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_ggml_multiplies_as_we_do(beside, format):
+    """Without a model: a product and a division by the RMS. One code of x the other way is less than 0.01 of it."""
+    from benchmarks.ggml import Chain
+
+    draw = torch.Generator().manual_seed(2)
+    weight, x = quantize(torch.randn(64, 256, generator=draw), format), torch.randn(256, generator=draw)
+    ours = beside.as_ggml(x, weight)
+    ours = ours / ours.square().mean().sqrt()
+    for repack in {False, format == "Q4_0"}:
+        chain = Chain([weight], repack=repack)
+        assert torch.allclose(chain(x), ours, atol=0.01)
+        chain.close()
