@@ -13,9 +13,16 @@ from tinydist.quantization import FORMATS, in_blocks, load_gguf, quantize, save_
 SIZES = dict(vocab_size=256, layers=2, heads=8, kv_heads=4, dim=256)
 
 
+@torch.no_grad()
 def decoder(**changed):
+    """Norms of their own, so that none is taken for another; a small embedding, so that their epsilon counts."""
     torch.manual_seed(0)
-    return Decoder(DecoderConfig(**SIZES | changed))
+    model = Decoder(DecoderConfig(**SIZES | changed))
+    for name, weight in model.named_parameters():
+        if "norm" in name:
+            weight.uniform_(0.5, 1.5)
+    model.embedding.weight.mul_(0.01)
+    return model
 
 
 def test_gguf_knows_each_name_as_one_of_llama(tmp_path):
