@@ -13,7 +13,8 @@ what is alive at the fullest step (``most_alive``), and greedy placing is seldom
 An allocator that frees each tensor after its last use (torch's own) holds as little, or as much as fragments cost; it
 asks for memory at each step. With a plan there is one allocation, and its size is known before anything runs.
 
-Source: Pisarchyk and Lee 2020, Efficient Memory Management for Deep Neural Net Inference (greedy by size, for offsets).
+Source: greedy by size, for offsets, as in TensorFlow Lite (greedy_by_size_assignment.cc, read). Its authors' paper:
+Pisarchyk and Lee 2020, Efficient Memory Management for Deep Neural Net Inference.
 """
 
 from dataclasses import dataclass

@@ -14,8 +14,8 @@ inputs in those layouts that need the fewest bytes. Of a tensor of n bytes each 
     partial    -> replicated    2 (p-1)/p n         all-reduce
     sharded    -> otherwise     (p-1)/p n           all-gather, then takes its part
 
-Nobody says "tensor parallelism" or "data parallelism": it follows from which inputs are cut. GSPMD propagates backwards
-too, until nothing changes, and asks how much is computed; here it is forwards, once, and bytes alone.
+Nobody says "tensor parallelism" or "data parallelism": it follows from which inputs are cut. XLA propagates from
+users to operands too, until nothing changes (sharding_propagation.cc); here it is forwards, once.
 
 Source: Xu et al. 2021, GSPMD: General and Scalable Parallelization for ML Computation Graphs (sharding completion).
 """

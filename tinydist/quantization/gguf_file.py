@@ -126,13 +126,13 @@ class Reader:
 
     def damaged(self, why, at=None):
         return ValueError(
-            f"load_gguf: {self.path} is no intact GGUF file: at byte {self.at if at is None else at} {why}"
+            f"load_gguf: {self.path} is no intact GGUF file: at byte {self.at if at is None else at}: {why}"
         )
 
     def take(self, nbytes):
         left = len(self.data) - self.at
         if nbytes > left:
-            raise self.damaged(f"{nbytes} more bytes were announced, and {max(left, 0)} are left")
+            raise self.damaged(f"{nbytes} bytes were announced, and {max(left, 0)} are left")
         self.at += nbytes
         return self.data[self.at - nbytes : self.at]
 
