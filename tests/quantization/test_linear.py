@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tinydist.attention.decoder import Decoder, DecoderConfig
+from tinydist.attention.decoder import Decoder, DecoderConfig, generate
 from tinydist.attention.kv_cache import KVCache
 from tinydist.quantization import FORMATS, BlockKVCache, BlockLinear, Blocks, in_blocks, matmul, quantize
 from tinydist.quantization.matvec import matvec
@@ -51,6 +51,14 @@ def test_a_decoder(name, error):
         == sum(linear) * FORMATS[name].bits / 8
     )
     assert isinstance(model.head, nn.Linear)
+
+
+def test_a_decoder_in_blocks_writes_with_its_cache():
+    model = in_blocks(Decoder(CONFIG), "Q8_0")
+    tokens, caches = torch.randint(0, 256, (2, 16), generator=GENERATOR), model.caches(2, 16)
+    expected, found = model(tokens), model(tokens, caches)
+    assert (found - expected).norm() / expected.norm() < 0.02  # a code of x may be rounded the other way
+    assert generate(model, list(tokens), 3).shape == (2, 3)
 
 
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_0"])

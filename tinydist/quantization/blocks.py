@@ -78,6 +78,15 @@ class Blocks:
     def nbytes(self):
         return self.data.nbytes
 
+    @property
+    def dtype(self):
+        """Of the weights that it stands for."""
+        return torch.float32
+
+    @property
+    def device(self):
+        return self.data.device
+
     def dequantize(self):
         """The weights that it stands for, in fp32."""
         blocks = self.data.reshape(-1, self.format.nbytes)

@@ -18,7 +18,9 @@ from .blocks import FORMATS, Blocks, quantize
 
 @validate(x=floats, weight=Blocks)
 def matmul(x, weight):
-    """x w^T: [..., in] and blocks [out, in] to [..., out]; x is rounded to Q8_0 first, as ggml does it."""
+    """x w^T: [..., in] and blocks [out, in] to [..., out]; x is rounded to Q8_0 first.
+
+    So does ggml with Q8_0, Q5_0 and Q4_0. Elsewhere it rounds x otherwise: with blocks of 256 one scale serves 256."""
     if len(weight.shape) != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ValueError(f"matmul: expected [..., in] and [out, in], got {list(x.shape)} and {list(weight.shape)}")
     return F.linear(quantize(x, "Q8_0").dequantize(), weight.dequantize()).to(x.dtype)
@@ -35,8 +37,12 @@ class BlockLinear(nn.Module):
         self.format, self.bias, self.multiply = blocks.format, linear.bias, multiply
         self.out_features, self.in_features = blocks.shape
 
+    @property
+    def weight(self):
+        return Blocks(self.data, self.format)
+
     def forward(self, x):
-        y = self.multiply(x, Blocks(self.data, self.format))
+        y = self.multiply(x, self.weight)
         return y if self.bias is None else y + self.bias
 
     def extra_repr(self):
