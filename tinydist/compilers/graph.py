@@ -32,6 +32,7 @@ from .operators import is_pointwise
 aten = torch.ops.aten
 RESHAPES = {aten.view.default, aten._unsafe_view.default}
 SAME = {aten.detach.default, aten.alias.default}  # give their argument
+NOT_GIVEN = "the function uses a tensor that is not one of its inputs (a parameter, torch.tensor): pass it as an input"
 
 
 @validate(function=function)
@@ -43,6 +44,10 @@ def capture(function, *inputs) -> Graph:
         graph = make_fx(function, decomposition_table=DECOMPOSITIONS, tracing_mode="fake")(*inputs).graph
     except GuardOnDataDependentSymNode as error:
         raise ValueError("capture: the function asks for data of a tensor (if, while), and there is none") from error
+    except AssertionError as error:
+        if "FakeTensor" not in str(error):
+            raise
+        raise ValueError(f"capture: {NOT_GIVEN}") from error
     check(graph)
     for simplify in (drop_same, move_views_up, drop_expands, Graph.eliminate_dead_code):
         simplify(graph)
@@ -59,6 +64,8 @@ def check(graph):
         known = [each for each in tree_leaves(node.meta.get("val")) if isinstance(each, torch.Tensor)]
         if not (known and all(type(n) is int for each in known for n in each.shape)):
             raise ValueError(f"capture: what {node.target} gives depends on data of a tensor, and there is none")
+    if graph.find_nodes(op="get_attr"):
+        raise ValueError(f"capture: {NOT_GIVEN}")
 
 
 @validate(function=function)
@@ -88,8 +95,8 @@ def value(node):
 
 
 def results(graph):
-    """The nodes that the graph returns."""
-    return graph.output_node().all_input_nodes
+    """The nodes that the graph returns, in order; one that is returned twice is there twice."""
+    return [each for each in tree_leaves(graph.output_node().args[0]) if isinstance(each, Node)]
 
 
 def add_node(graph, before, target, args):

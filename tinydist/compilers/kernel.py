@@ -23,7 +23,9 @@ import torch
 from torch.fx.node import map_arg
 
 from .graph import value
-from .operators import is_pointwise, reduced_dims, summed_rows
+from .operators import dtypes_of_numbers, is_pointwise, reduced_dims, summed_rows
+
+MOST = 128  # operators of a kernel; TorchInductor's max_fusion_size is 64
 
 
 @dataclass(eq=False)
@@ -99,6 +101,8 @@ def space_of(nodes):
     reduced = {node: dims for node in nodes if (dims := reduced_dims(node) or summed_rows(node))}
     early = [node for node in nodes if summed_rows(node) and not node.users.keys().isdisjoint(nodes)]
     if len(set(reduced.values())) > 1 or early:  # a sum of rows is known behind the last one
+        return None
+    if len(nodes) > MOST or len(dtypes_of_numbers(*nodes)) > 1:  # a mask may join operators of two dtypes
         return None
     k = max(reduced.values(), default=0)
     spaces = [value(node.args[0] if node in reduced else node).shape for node in nodes]

@@ -20,7 +20,7 @@ from torch.fx import Node
 
 from .graph import value
 from .llvm_math import BOOL, Primitives
-from .operators import BEGIN, FLOATS, POINTWISE, REDUCTIONS, summed_rows
+from .operators import BEGIN, FLOATS, POINTWISE, REDUCTIONS, dtypes_of_numbers, summed_rows
 
 I64 = ir.IntType(64)
 
@@ -83,7 +83,7 @@ class Emitter(Primitives):
 
     def __init__(self, kernel, function, pointers):
         self.kernel, self.pointers = kernel, pointers
-        dtype = next(each for node in kernel.nodes if (each := value(node).dtype) in FLOATS)
+        (dtype,) = dtypes_of_numbers(*kernel.nodes)
         super().__init__(ir.IRBuilder(function.append_basic_block("entry")), dtype == torch.float32)
 
     def emit(self):

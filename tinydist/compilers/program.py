@@ -133,4 +133,4 @@ class Program:
 
 
 def laid_out(tensor):
-    return f"{list(tensor.shape)} of {tensor.dtype} with strides {list(tensor.stride())}"
+    return f"{list(tensor.shape)} of {tensor.dtype} with strides {list(tensor.stride())} on {tensor.device}"
