@@ -5,8 +5,8 @@
 
 A compiler that knows ten operators and these rows knows the layers too. Each row is a formula of the layer's paper, or
 its derivative; y is what forward gave, dy the gradient of it. A row that gives NotImplemented leaves the operator to
-torch. So do all of them for integers, for tensors without elements, and in fp16, where a sum of squares overflows: there
-torch's layers compute in fp32. In bf16 each step is rounded.
+torch. So do all of them for integers, for tensors without elements, and in fp16, where torch's layers compute in fp32
+since sums overflow. In bf16 each step is rounded.
 """
 
 import math
