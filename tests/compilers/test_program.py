@@ -168,13 +168,36 @@ def test_a_matmul_reads_one_tensor_twice():
     assert counted(program, [x]) == (3 * x.nbytes, x.nbytes, 1) == (program.moved, program.held, program.launches)
 
 
-def test_a_mask_is_no_number():
-    def function(x, y):
-        return (x == y) * x, torch.where(x == y, x, 0.0), (x > y).clone()
+def masks(x, y):
+    mask, single = x == y, torch.tanh(x.float())
+    mixed = torch.where(mask, single, 0.0), torch.where(mask, mask, x)
+    return mask * x, torch.where(mask, x, 0.0), (x > y).clone(), x > y, *mixed
 
-    x = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 0.0, 3.0])
-    for found, wanted in zip(Program(capture(function, *x))(*x), function(*x)):
-        assert torch.equal(found, wanted)
+
+def zeros(x, y):
+    return 1 / -(x - x), 1 / -(y + 1).log()
+
+
+@pytest.mark.parametrize("function", [masks, zeros])
+@pytest.mark.parametrize("backend, dtype, plan", VARIANTS)
+def test_masks_and_the_sign_of_zero(function, backend, dtype, plan):
+    """A mask is no number, and a kernel may have nothing else to write."""
+    x = torch.tensor([1.0, 2.0, 3.0], dtype=dtype), torch.tensor([1.0, 0.0, 3.0], dtype=dtype)
+    given = [each.to(device_of(backend)) for each in x]
+    program = Program(capture(function, *given), backend=backend, plan=plan)
+    for found, wanted in zip(program(*given), function(*x), strict=True):
+        torch.testing.assert_close(found.cpu(), wanted)
+
+
+def test_results_that_are_one_tensor_or_an_input():
+    def function(x):
+        y = x @ x
+        return y, y, y.t(), x, x.t(), None
+
+    x = torch.arange(9.0).view(3, 3)
+    *found, nothing = Program(capture(function, x))(x)
+    assert nothing is None and found[0] is found[1] and found[3] is x
+    assert all(map(torch.equal, found, function(x)))
 
 
 def test_what_is_read_in_two_ways_is_not_written_over():
@@ -195,6 +218,8 @@ def test_inputs_are_those_that_were_captured():
         program(x)
     with pytest.raises(ValueError, match=r"input 0 must be as it was captured, \[3, 5\] of torch.float64 with strides"):
         program(x.t().contiguous().t(), b)
+    with pytest.raises(ValueError, match=r"on cpu, got \[3, 5\] of torch.float64 with strides \[5, 1\] on meta"):
+        program(x.to("meta"), b)
     with pytest.raises(ValueError, match="Program: backend must be one of torch, llvm, triton, got 'gcc'"):
         Program(capture(torch.exp, x), backend="gcc")
 

@@ -58,8 +58,8 @@ def in_blocks(model, format="Q4_0", keep=("head",), multiply=matmul):
     of = FORMATS[format].weights
     for name, layer in linear.items():
         if layer.in_features % of:
-            rule = f"{name}.in_features ({layer.in_features}) must be divisible by {of}, the weights of a block of {format}"
-            raise ValueError(f"in_blocks: {rule}; or name it in keep")
+            rule = f"must be divisible by {of}, the weights of a block of {format}, or the layer named in keep"
+            raise ValueError(f"in_blocks: {name}.in_features ({layer.in_features}) {rule}")
     made = {layer: BlockLinear(layer, format, multiply) for layer in linear.values()}  # a shared one stays shared
     for name, layer in linear.items():
         parent, _, own = name.rpartition(".")
