@@ -37,6 +37,30 @@ def test_as_many_last_steps_as_changes():
         fixed_discrete([1, 2], [5, 10])
 
 
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (lambda: fixed_root(100, 8, 10), r"^fixed_root: least \(100\) must be <= most \(8\)$"),
+        (lambda: fixed_discrete([1, 2, 3], [20, 10]), r"^fixed_discrete: last_steps must increase, got \[20, 10\]$"),
+    ],
+)
+def test_schedules_that_would_go_down(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        wrong()
+
+
+def test_after_the_last_step_it_stays():
+    assert fixed_root(8, 64, 10, degree=0.01)(10**40) == 64
+
+
+@pytest.mark.parametrize("length", [0, -3, 2.5])
+def test_a_length_is_an_integer_from_1(length):
+    """Rows that end before their third last token would be as silent as rows of 3."""
+    batches = CurriculumBatches(np.arange(100, dtype=np.uint8), 2, 8, difficulty=lambda step: length)
+    with pytest.raises(ValueError, match=rf"difficulty\(step\) must be an integer >= 1, got {length}$"):
+        batches[0]
+
+
 def test_rows_are_cut_after_their_first_tokens():
     tokens = np.arange(100, dtype=np.uint8)
     whole, short = Batches(tokens, 2, 8), CurriculumBatches(tokens, 2, 8, difficulty=lambda step: 4 + 4 * step)
