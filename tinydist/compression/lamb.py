@@ -11,11 +11,11 @@ Source: You et al., Large Batch Optimization for Deep Learning: Training BERT in
 
 import torch
 
-from ..rules import positive, several, validate
-from .one_bit_adam import moments, with_gradients
+from ..rules import validate
+from .one_bit_adam import ADAM, moments, with_gradients
 
 
-@validate(params=several, lr=positive)
+@validate(**ADAM)
 class Lamb(torch.optim.Optimizer):
     """Optimizer. Equal to timm's with ``always_adapt=True`` and no clipping: a ratio for all, also without decay."""
 

@@ -14,11 +14,19 @@ import torch
 import torch.distributed as dist
 
 from ..data_parallel.averaging import average_flat
-from ..rules import positive, several, validate, whole
+from ..rules import amount, number, positive, several, validate, whole
 from .compressed_all_reduce import compressed_all_reduce, error_buffers, padded_size
 
 
-@validate(params=several, lr=positive, freeze_step=whole, group=dist.ProcessGroup)
+def two_rates(value):
+    """two numbers >= 0 and < 1"""
+    return isinstance(value, tuple | list) and len(value) == 2 and all(number(each) and 0 <= each < 1 for each in value)
+
+
+ADAM = dict(params=several, lr=positive, betas=two_rates, eps=amount, weight_decay=amount)  # rules
+
+
+@validate(**ADAM, freeze_step=whole, group=dist.ProcessGroup)
 class OneBitAdam(torch.optim.Optimizer):
     """Optimizer for gradients that nobody has averaged: ``step`` communicates, so do not wrap the model in DDP.
 
@@ -42,6 +50,8 @@ class OneBitAdam(torch.optim.Optimizer):
             parameters = with_gradients(options)
             if warm:
                 average(parameters, self.group)
+            else:
+                check_variances("OneBitAdam", parameters, self.state)
             for p in parameters:
                 self._update(p, self.state[p], warm, **options)
         return loss
@@ -60,7 +70,15 @@ class OneBitAdam(torch.optim.Optimizer):
 
 
 def with_gradients(options):
-    return [p for p in options["params"] if p.grad is not None]
+    return [p for p in options["params"] if p.grad is not None and p.numel()]
+
+
+def check_variances(operation, parameters, states):
+    """Where no gradient has moved a variance, a step would be m / eps."""
+    for p in parameters:
+        if "exp_avg_sq" not in states[p]:
+            why = f"a parameter of shape {list(p.shape)} had no gradient in the warm-up, so its variance is 0"
+            raise ValueError(f"{operation}: {why}: a later freeze_step, or an optimizer of its own")
 
 
 def average(parameters, group):

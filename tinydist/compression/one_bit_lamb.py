@@ -11,17 +11,17 @@ Source: Li et al., 1-bit LAMB, 2021, algorithm 1; the arithmetic is that of Deep
 import torch
 import torch.distributed as dist
 
-from ..rules import positive, several, validate, whole
+from ..rules import validate, whole
 from .compressed_all_reduce import compressed_all_reduce
 from .lamb import norm, trust_ratio
-from .one_bit_adam import average, errors_of, moments, with_gradients
+from .one_bit_adam import ADAM, average, check_variances, errors_of, moments, with_gradients
 
 RATIOS = 0.01, 10.0  # of a tensor, in the warm-up
 MEAN = 0.9  # of the moving mean of ratios
 FACTORS, CHANGE = (0.5, 4.0), 0.1  # of the ratio afterwards, and how much of it may change in a step
 
 
-@validate(params=several, lr=positive, freeze_step=whole, group=dist.ProcessGroup)
+@validate(**ADAM, freeze_step=whole, group=dist.ProcessGroup)
 class OneBitLamb(torch.optim.Optimizer):
     """Optimizer for gradients that nobody has averaged, as ``OneBitAdam``. Every parameter has one in each step."""
 
@@ -41,7 +41,8 @@ class OneBitLamb(torch.optim.Optimizer):
                 average(parameters, self.group)
                 for p in parameters:
                     self._warm_update(p, self.state[p], **options)
-            else:
+            elif parameters:
+                check_variances("OneBitLamb", parameters, self.state)
                 self._compressed_step(parameters, options)
         return loss
 

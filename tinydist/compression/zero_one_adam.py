@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 
 from ..annotate import purpose
-from ..rules import count, positive, several, validate, whole
+from ..rules import count, validate, whole
 from .compressed_all_reduce import compressed_all_reduce
-from .one_bit_adam import average, errors_of, moments, with_gradients
+from .one_bit_adam import ADAM, average, check_variances, errors_of, moments, with_gradients
 
 
-@validate(params=several, lr=positive, var_freeze_step=whole, var_update_scaler=count, group=dist.ProcessGroup)
+@validate(**ADAM, var_freeze_step=whole, var_update_scaler=count, group=dist.ProcessGroup)
 @validate(local_step_scaler=count, local_step_clipper=count)
 class ZeroOneAdam(torch.optim.Optimizer):
     """Optimizer for gradients that nobody has averaged, as ``OneBitAdam``.
@@ -65,6 +65,8 @@ class ZeroOneAdam(torch.optim.Optimizer):
         exact = options["step"] % options["var_interval"] == 0
         if exact:
             average(parameters, self.group)
+        else:
+            check_variances("ZeroOneAdam", parameters, self.state)
         for p in parameters:
             _, v = moments(self.state[p], p)
             if exact:
@@ -77,6 +79,7 @@ class ZeroOneAdam(torch.optim.Optimizer):
             options["var_updates"], options["var_interval"] = 0, 2 * options["var_interval"]
 
     def _local_step(self, parameters, options):
+        check_variances("ZeroOneAdam", parameters, self.state)
         options["rates"] += options["lr"]
         sends = options["step"] % options["local_interval"] == 0
         for p in parameters:
