@@ -16,7 +16,6 @@ adds the runs that are missing to the tables that notebook 19 reads.
 """
 
 import argparse
-import hashlib
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +24,7 @@ import torch
 
 import tinydist
 from benchmarks import csv_rows
+from benchmarks.held_out_text import first_held_out, sequences, text_hash
 from tinydist.model import GPT, GPTConfig, load_text
 from tinydist.training.curriculum import fixed_linear, fixed_root
 from tinydist.training.layer_drop import LayerDrop, layer_drop, theta_schedule
@@ -40,7 +40,6 @@ TOKENS = STEPS * ROWS * CONFIG.context
 RATES = {"constant": (3e-3, 1e-2, 1e-3), "1cycle, momentum stays": (1e-2,)}
 COURSE = 1000  # schedules of methods count thousandths of the budget
 WARMUP = COURSE // 20
-HELD_OUT = 10  # one part in so many
 
 
 class Shape(NamedTuple):
@@ -97,17 +96,8 @@ def take(model, optimizer, tokens, targets):
 # The text.
 
 
-def text_hash():
-    return hashlib.sha256(load_text().numpy().tobytes()).hexdigest()[:16]
-
-
-def sequences(starts, length=CONFIG.context):
-    rows = load_text()[starts + torch.arange(length + 1)].long()
-    return rows[:, :-1], rows[:, 1:]
-
-
 def training_batch(step, seed, rows=ROWS, length=CONFIG.context):
-    end = len(load_text()) * (HELD_OUT - 1) // HELD_OUT - CONFIG.context - 1
+    end = first_held_out() - CONFIG.context - 1
     draw = torch.Generator().manual_seed(1_000_003 * seed + step)
     return sequences(torch.randint(end, (rows, 1), generator=draw), length)
 
@@ -115,8 +105,8 @@ def training_batch(step, seed, rows=ROWS, length=CONFIG.context):
 @cache
 def held_out():
     """128 sequences, spread over the end of the text."""
-    begin, end = len(load_text()) * (HELD_OUT - 1) // HELD_OUT, len(load_text()) - CONFIG.context - 1
-    return sequences(torch.linspace(begin, end, 128).long().unsqueeze(1))
+    starts = torch.linspace(first_held_out(), len(load_text()) - CONFIG.context - 1, 128).long()
+    return sequences(starts.unsqueeze(1), CONFIG.context)
 
 
 @torch.no_grad()
