@@ -21,7 +21,8 @@ import tinydist
 from benchmarks import csv_rows
 from benchmarks.held_out_text import first_held_out, sequences, text_hash
 from tinydist.compression import LocalSteps, OneBitAdam, PowerSGD, TopK, ZeroOneAdam, compressed_all_reduce
-from tinydist.compression.one_bit_adam import errors_of, moments
+from tinydist.compression.adam import moments, move, move_square
+from tinydist.compression.one_bit_adam import errors_of
 from tinydist.data_parallel import DDP
 from tinydist.data_parallel.averaging import average_flat
 from tinydist.model import GPT, GPTConfig, load_text
@@ -62,9 +63,9 @@ class FrozenAdam(OneBitAdam):
 
     def _update(self, p, state, warm, lr, betas, eps, **_):
         m, v = moments(state, p)
-        m.mul_(betas[0]).add_(p.grad, alpha=1 - betas[0])
+        move(m, p.grad, betas[0])
         if warm:
-            v.mul_(betas[1]).addcmul_(p.grad, p.grad, value=1 - betas[1])
+            move_square(v, p.grad, betas[1])
         else:
             dist.all_reduce(m)
             m /= RANKS

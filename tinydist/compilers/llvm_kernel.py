@@ -25,10 +25,6 @@ from .operators import BEGIN, FLOATS, POINTWISE, REDUCTIONS, dtypes_of_numbers, 
 I64 = ir.IntType(64)
 
 
-def compile_with_llvm(kernel):
-    return Compiled(kernel)
-
-
 class Compiled:
     """``compiled(reads, writes)`` runs it; ``source`` is the IR as written, ``optimized`` what LLVM made of it."""
 
