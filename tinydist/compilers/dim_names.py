@@ -19,7 +19,7 @@ from .operators import POINTWISE, REDUCTIONS
 
 aten = torch.ops.aten
 MATMULS = {aten.mm.default: ("mk", "kn", "mn"), aten.bmm.default: ("bmk", "bkn", "bmn")}
-SUMS = {*MATMULS, aten.sum.dim_IntList}  # of dims that the result has not
+SUMS = {*MATMULS, aten.sum.dim_IntList}  # over dims that the result lacks
 NAMES = (1000003, 1000033, 1000037, 1000039, 1000081, 1000099, 1000117, 1000121)  # primes: no product is one of them
 
 

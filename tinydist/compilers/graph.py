@@ -31,7 +31,7 @@ from .operators import is_pointwise
 
 aten = torch.ops.aten
 RESHAPES = {aten.view.default, aten._unsafe_view.default}
-SAME = {aten.detach.default, aten.alias.default}  # give their argument
+SAME = {aten.detach.default, aten.alias.default}  # return their argument
 NOT_GIVEN = "the function uses a tensor that is not one of its inputs (a parameter, torch.tensor): pass it as an input"
 
 
@@ -85,12 +85,12 @@ def with_gradients(function):
 
 
 def is_view(node):
-    """Has what it gives no bytes of its own?"""
+    """Is its result in the bytes of its input?"""
     return node.target in (operator.getitem, aten._unsafe_view.default) or getattr(node.target, "is_view", False)
 
 
 def value(node):
-    """The fake tensor that stands for what a node gives."""
+    """The fake tensor of a node's result."""
     return node.meta["val"]
 
 
@@ -100,7 +100,7 @@ def results(graph):
 
 
 def add_node(graph, before, target, args):
-    """A call, with what it gives worked out on fake tensors."""
+    """A call, with the fake tensor of its result."""
     with graph.inserting_before(before):
         node = graph.call_function(target, args)
     tensors = [value(each) for each in node.all_input_nodes]
@@ -110,7 +110,7 @@ def add_node(graph, before, target, args):
 
 
 def drop_same(graph):
-    """What changes nothing: detach, and views of the shape that there is."""
+    """Drop detach, and views that keep the shape."""
     for node in list(graph.nodes):
         if node.target in SAME or is_unchanged(node):
             node.replace_all_uses_with(node.args[0])

@@ -40,7 +40,7 @@ class Compiled:
 
 
 def machine():
-    """This processor. An engine takes its own with it when it goes."""
+    """This processor, as LLVM's target; an engine frees the one that it was given, so each gets its own."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     target = binding.Target.from_default_triple()
@@ -113,7 +113,7 @@ class Emitter(Primitives):
         self.joined |= {node: self.builder.load(total, typ=self.type) for node, total in totals.items()}
 
     def store(self, nodes, sizes):
-        """All are computed before the first is written, maybe in the place of what another one reads."""
+        """All are computed before the first is written: it may replace what another one reads."""
         with self.loops(sizes if nodes else []) as self.at:
             found = {}
             sums = [node.args[0] if summed_rows(node) else node for node in nodes]

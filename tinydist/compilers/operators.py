@@ -37,7 +37,7 @@ BOTH = "Tensor", "Scalar"
 SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}
 SELECTS = overloads("where", ("self", "ScalarOther", "ScalarSelf"), primitive("select"))  # they alone take a mask
 POINTWISE = SELECTS | {
-    aten.neg.default: lambda on, x: on.mul(on.constant(-1.0), x),  # -0.0 of 0.0: 0.0 - x were 0.0
+    aten.neg.default: lambda on, x: on.mul(on.constant(-1.0), x),  # of 0.0 it is -0.0, and 0.0 - 0.0 is not
     aten.relu.default: lambda on, x: on.maximum(x, on.constant(0.0)),
     aten.rsqrt.default: lambda on, x: on.div(on.constant(1.0), on.sqrt(x)),
     aten.reciprocal.default: lambda on, x: on.div(on.constant(1.0), x),
@@ -86,7 +86,7 @@ def summed_rows(node):
 
 
 def ends_of_dims(node):
-    """(are they the last, the dims that it reduces); dims are none if they are neither the first nor the last."""
+    """(whether they are the last, the dims that it reduces); no dims if they are neither the first nor the last."""
     if node.target not in REDUCTIONS or node.kwargs or len(node.args) != 3 or not node.args[2]:
         return False, ()
     before = node.args[0].meta["val"]

@@ -52,7 +52,7 @@ class Conversion(NamedTuple):
 
 
 class Layouts:
-    """Of all tensors of ``graph`` on ``ranks`` ranks.
+    """The layouts of all tensors of ``graph`` on ``ranks`` ranks.
 
     inputs:   for each: the dim along which it is cut, a Sharded, or None: it is replicated.
     outputs:  the same for what the graph returns; None: all replicated; "as they come": with nothing more sent.

@@ -1,5 +1,4 @@
-"""Weights in blocks: a few bits for each weight, and a scale for all of a block. The six formats of ggml that are met
-most.
+"""Weights in blocks: a few bits for each weight, and a scale for all of a block. Six common formats of ggml.
 
                 block   bytes   bits a weight    a weight is
     Q8_0           32      34          8.5       d q                 q of 8 bits, -127 to 127
