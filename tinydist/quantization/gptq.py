@@ -11,10 +11,10 @@
                  v    v    w"   w"        of 1 over 2 and 3
 
 Inputs that are alike let one weight stand in for another; if they were uncorrelated, G would be diagonal, no error
-could be made up for, and this would be rounding to nearest. A group's grid is taken from its weights as they are when it is
-reached. Costs O(in^3) for the factor and O(out in^2) for the columns. Source: Frantar, Ashkboos, Hoefler, Alistarh
-2022, GPTQ, section 3 and algorithm 1; IST-DASLab/gptq, gptq.py (read). Their updates in blocks of 128 columns, which
-save memory traffic, are left out.
+could be made up for, and this would be rounding to nearest. A group's grid is taken from its weights as they are when
+it is reached. Costs O(in^3) for the factor and O(out in^2) for the columns. Source: Frantar, Ashkboos, Hoefler and
+Alistarh 2022, GPTQ, section 3 and algorithm 1; IST-DASLab/gptq, gptq.py (read). Their updates in blocks of 128 columns,
+which save memory traffic, are left out.
 """
 
 import torch

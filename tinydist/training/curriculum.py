@@ -30,7 +30,7 @@ def fixed_root(least, most, steps, multiple=8, degree=2):
     lowest = -(-least // multiple) * multiple  # the first multiple that is not below the least
 
     def difficulty(step):
-        found = math.floor(min(float(step) / steps, 1.0) ** (1.0 / degree) * (most - least) + least)
+        found = math.floor((float(step) / steps) ** (1.0 / degree) * (most - least) + least)
         return min(max(found - found % multiple, lowest), most)
 
     return difficulty
