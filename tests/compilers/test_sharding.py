@@ -5,7 +5,7 @@ from math import prod
 
 import pytest
 import torch
-from compilers.functions import DIFFERENTIABLE, gated, inputs_of, layer_norm, listed, mlp, relu_sum, softmax
+from compilers.functions import DIFFERENTIABLE, PROGRAMS, gated, inputs_of, layer_norm, listed, mlp, relu_sum, softmax
 from hypothesis import given
 from hypothesis import strategies as st
 from sampled import sampled
@@ -95,6 +95,17 @@ def test_any_input_may_be_cut_along_any_dim(function):
                 layouts = [dim if other == place else None for other in range(len(inputs))]
                 check(step, inputs, 2, layouts)
                 check(step, inputs, 2, layouts, "as they come")
+
+
+@given(
+    PROGRAMS,
+    st.sampled_from([None, 0, 1, Sharded(1, 2)]),
+    st.sampled_from([None, 0]),
+    st.sampled_from([None, 0]),
+    st.sampled_from([None, "as they come"]),
+)
+def test_any_program_on_any_layouts(function, of_matrix, of_column, of_row, outputs):
+    check(function, inputs_of(function), 2, [of_matrix, of_column, of_row, None], outputs)
 
 
 def test_a_cut_reduction_is_reduced_over_ranks_and_a_maximum_is_gathered():
