@@ -15,7 +15,6 @@ free core; ``--write`` adds the runs that are missing to the tables that noteboo
 """
 
 import argparse
-import hashlib
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +23,7 @@ import torch
 
 import tinydist
 from benchmarks import csv_rows
+from benchmarks.held_out_text import first_held_out, sequences, text_hash
 from tinydist.model import GPT, GPTConfig, load_text
 from tinydist.training.curriculum import fixed_linear, fixed_root
 from tinydist.training.layer_drop import LayerDrop, layer_drop, theta_schedule
@@ -41,7 +41,6 @@ RATES = {"constant": (*PEAKS, 1e-3), "1cycle, momentum stays": PEAKS[1:]}
 COURSE = 1000  # schedules of methods count thousandths of the budget
 WARMUP = COURSE // 20  # 15 steps of the baseline, 120 where a step begins with an eighth of its tokens
 SHORT = 6  # 15 steps where a step begins with an eighth
-HELD_OUT = 10  # one part in so many
 
 
 class Shape(NamedTuple):
@@ -98,17 +97,8 @@ def take(model, optimizer, tokens, targets):
 # The text.
 
 
-def text_hash():
-    return hashlib.sha256(load_text().numpy().tobytes()).hexdigest()[:16]
-
-
-def sequences(starts, length=CONFIG.context):
-    rows = load_text()[starts + torch.arange(length + 1)].long()
-    return rows[:, :-1], rows[:, 1:]
-
-
 def training_batch(step, seed, rows=ROWS, length=CONFIG.context):
-    end = len(load_text()) * (HELD_OUT - 1) // HELD_OUT - CONFIG.context - 1
+    end = first_held_out() - CONFIG.context - 1
     draw = torch.Generator().manual_seed(1_000_003 * seed + step)
     return sequences(torch.randint(end, (rows, 1), generator=draw), length)
 
@@ -116,8 +106,8 @@ def training_batch(step, seed, rows=ROWS, length=CONFIG.context):
 @cache
 def held_out():
     """128 sequences, spread over the end of the text."""
-    begin, end = len(load_text()) * (HELD_OUT - 1) // HELD_OUT, len(load_text()) - CONFIG.context - 1
-    return sequences(torch.linspace(begin, end, 128).long().unsqueeze(1))
+    starts = torch.linspace(first_held_out(), len(load_text()) - CONFIG.context - 1, 128).long()
+    return sequences(starts.unsqueeze(1), CONFIG.context)
 
 
 @torch.no_grad()

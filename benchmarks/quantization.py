@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from benchmarks import csv_rows
-from benchmarks.fewer_bytes import HELD_OUT, text_hash
+from benchmarks.held_out_text import first_held_out, sequences, text_hash
 from tinydist.attention.decoder import Decoder, DecoderConfig
 from tinydist.model import load_text
 from tinydist.quantization import (
@@ -45,21 +45,14 @@ LENGTH, ROWS, RATE, RISE, CALIBRATION = 64, 8, 2e-3, 20, 256
 METHODS = {"rounding": lambda weight, inputs, **how: round_to_nearest(weight, **how), "AWQ": awq, "GPTQ": gptq}
 
 
-def sequences(starts):
-    rows = load_text()[starts + torch.arange(LENGTH + 1)].long()
-    return rows[:, :-1], rows[:, 1:]
-
-
 def training_batch(step, seed, rows=ROWS):
-    end = len(load_text()) * (HELD_OUT - 1) // HELD_OUT - LENGTH - 1
     draw = torch.Generator().manual_seed(1_000_003 * seed + step)
-    return sequences(torch.randint(end, (rows, 1), generator=draw))
+    return sequences(torch.randint(first_held_out() - LENGTH - 1, (rows, 1), generator=draw), LENGTH)
 
 
 def held_out():
     """Every fourth sequence of the end."""
-    begin = len(load_text()) * (HELD_OUT - 1) // HELD_OUT
-    return sequences(torch.arange(begin, len(load_text()) - LENGTH - 1, 4 * LENGTH).unsqueeze(1))
+    return sequences(torch.arange(first_held_out(), len(load_text()) - LENGTH - 1, 4 * LENGTH).unsqueeze(1), LENGTH)
 
 
 def trained(seed, steps):

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from torch.fx import Graph, Node
 
-from ..rules import integer, listed, many, must
+from ..rules import count, integer, listed, many, must
 from .dim_names import SUMS, Sharded, keeps_summands, names_of_dims, reshaped
 from .graph import RESHAPES, results, value
 
@@ -52,7 +52,7 @@ class Conversion(NamedTuple):
 
 
 class Layouts:
-    """Of all tensors of ``graph`` on ``ranks`` ranks.
+    """The layouts of all tensors of ``graph`` on ``ranks`` ranks.
 
     inputs:   for each: the dim along which it is cut, a Sharded, or None: it is replicated.
     outputs:  the same for what the graph returns; None: all replicated; "as they come": with nothing more sent.
@@ -99,6 +99,8 @@ class Layouts:
             if layout != REPLICATED:
                 must("Layouts", name, Sharded, layout)
                 shape, (dim, blocks) = list(value(node).shape), layout
+                must("Layouts", f"dim of {node}", integer, dim)
+                must("Layouts", f"blocks of {node}", count, blocks)
                 if not 0 <= dim < len(shape) or shape[dim] % (blocks * self.ranks):
                     rule = f"must have dim {dim}, divisible by {self.ranks} ranks x {blocks} blocks"
                     raise ValueError(f"Layouts: {node} of shape {shape} {rule}")

@@ -112,6 +112,8 @@ def matvec(x, weight):
         raise ValueError(f"matvec: weight must be in {' or '.join(CODES)}, got {weight.format}")
     if len(weight.shape) != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ValueError(f"matvec: expected [..., in] and [out, in], got {list(x.shape)} and {list(weight.shape)}")
+    if not (x.numel() and weight.data.numel()):  # the kernel's loops run once at least
+        return x.new_zeros(*x.shape[:-1], len(weight.data))
     rows, data = x.reshape(-1, x.shape[-1]), weight.data.contiguous()
     blocks = quantize(rows, "Q8_0").data.view(len(rows), -1, 34)
     scales = blocks[..., :2].contiguous().view(torch.float16).float()
