@@ -47,6 +47,13 @@ def server(steps):
             process.terminate()
 
 
+def installed(python):
+    """All that is installed there, and the versions that matter."""
+    listed = subprocess.check_output([python, "-c", VERSIONS], text=True).split()
+    named = ("langchain-core", "langchain-openai", "langsmith", "openai", "numpy")
+    return listed, " ".join(sorted(each for each in listed if each.startswith(named)))
+
+
 def ask(python, program, url, question, repeated=0):
     command = [python, program, url, question, str(repeated)]
     done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=300)
@@ -87,11 +94,7 @@ def main():
     parser.add_argument("--langchain", required=True, metavar="PYTHON")
     parser.add_argument("--write", action="store_true")
     chosen = parser.parse_args()
-    listed = subprocess.run(
-        [chosen.langchain, "-c", VERSIONS], capture_output=True, text=True, check=True
-    ).stdout.split()
-    said = ("langchain-core", "langchain-openai", "openai", "numpy")
-    versions = " ".join(sorted(each for each in listed if each.startswith(said)))
+    listed, versions = installed(chosen.langchain)
     with server(steps=100) as port:
         rows = [measured(chosen.langchain, program, port, 15) for program in PROGRAMS]
     unit = statistics.median(rows[0]["of_client"])

@@ -11,7 +11,6 @@ all gradients, by ``seconds``; 20 minutes.
 """
 
 import argparse
-import hashlib
 import math
 from functools import partial
 from pathlib import Path
@@ -21,15 +20,16 @@ import torch.distributed as dist
 
 import tinydist
 from benchmarks import csv_rows
+from benchmarks.held_out_text import first_held_out, sequences, text_hash
 from tinydist.compression import LocalSteps, OneBitAdam, PowerSGD, TopK, ZeroOneAdam, compressed_all_reduce
-from tinydist.compression.one_bit_adam import errors_of, moments
+from tinydist.compression.adam import moments, move, move_square
+from tinydist.compression.one_bit_adam import errors_of
 from tinydist.data_parallel import DDP
 from tinydist.data_parallel.averaging import average_flat
 from tinydist.model import GPT, GPTConfig, load_text
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
 RANKS, ROWS, LENGTH, RATE, RISE = 4, 4, 32, 3e-3, 20
-HELD_OUT = 10  # one part in so many
 ALL_REDUCE = {"Ethernet": 2259.36 / 2715.80, "InfiniBand": 339.52 / 765.39}  # of a step (18_onebit_adam.csv)
 CONTROLS = "nothing kept", "3 %", "never frozen", "in full"
 
@@ -66,9 +66,9 @@ class FrozenAdam(OneBitAdam):
 
     def _update(self, p, state, warm, lr, betas, eps, **_):
         m, v = moments(state, p)
-        m.mul_(betas[0]).add_(p.grad, alpha=1 - betas[0])
+        move(m, p.grad, betas[0])
         if warm:
-            v.mul_(betas[1]).addcmul_(p.grad, p.grad, value=1 - betas[1])
+            move_square(v, p.grad, betas[1])
         else:
             dist.all_reduce(m)
             m /= RANKS
@@ -183,26 +183,15 @@ def steps_within(method, budget, network):
     return max(range(budget, 10 * budget), key=lambda steps: (seconds(method, steps, network) <= budget, steps))
 
 
-def text_hash():
-    return hashlib.sha256(load_text().numpy().tobytes()).hexdigest()[:16]
-
-
-def sequences(starts):
-    rows = load_text()[starts + torch.arange(LENGTH + 1)].long()
-    return rows[:, :-1], rows[:, 1:]
-
-
 def training_batch(step, seed, rank):
     """This rank's rows, drawn from all but the end of the text."""
-    end = len(load_text()) * (HELD_OUT - 1) // HELD_OUT - LENGTH - 1
     draw = torch.Generator().manual_seed(1_000_003 * seed + 1_009 * rank + step * 100_003)
-    return sequences(torch.randint(end, (ROWS, 1), generator=draw))
+    return sequences(torch.randint(first_held_out() - LENGTH - 1, (ROWS, 1), generator=draw), LENGTH)
 
 
 def held_out():
     """Every 100th place of the end."""
-    begin = len(load_text()) * (HELD_OUT - 1) // HELD_OUT
-    return sequences(torch.arange(begin, len(load_text()) - LENGTH - 1, 100).unsqueeze(1))
+    return sequences(torch.arange(first_held_out(), len(load_text()) - LENGTH - 1, 100).unsqueeze(1), LENGTH)
 
 
 def train(method, seed, steps, rate=RATE):

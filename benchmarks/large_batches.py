@@ -13,7 +13,6 @@ and ``--resume`` computes no run again that is there.
 """
 
 import argparse
-import hashlib
 import math
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -21,11 +20,12 @@ from pathlib import Path
 import torch
 
 from benchmarks import csv_rows
+from benchmarks.held_out_text import HELD_OUT, sequences, text_hash
 from tinydist.compression import Lamb
 from tinydist.model import GPT, GPTConfig, load_text
 
 FILE = Path(__file__).parents[1] / "notebooks" / "data" / "18_batches.csv"
-LENGTH, TOKENS, WARM, SCAN_SEED, HELD_OUT = 8, 786_432, 0.1, 100, 10
+LENGTH, TOKENS, WARM, SCAN_SEED = 8, 786_432, 0.1, 100
 BATCHES = 64, 256, 1024, 4096  # sequences
 RATES = {"Adam": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "LAMB": (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)}
 
@@ -48,23 +48,18 @@ def part_of_rate(step, steps):
     return (step + 1) / warm if step < warm else (steps - step) / (steps - warm)
 
 
-def sequences(starts, text):
-    rows = text[starts[:, None] + torch.arange(LENGTH + 1)].long()
-    return rows[:, :-1], rows[:, 1:]
-
-
 def train(name, batch, lr, seed, tokens=TOKENS):
     """(steps, loss on what is held out); inf if it diverges."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    model, text = make_model(), load_text()
-    end = len(text) - len(text) // HELD_OUT
+    model, last = make_model(), len(load_text()) - LENGTH
+    end = len(load_text()) - len(load_text()) // HELD_OUT
     draw = torch.Generator().manual_seed(seed)
     steps = tokens // (batch * LENGTH)
     all_of_them = optimizers(name, model, lr)
     for step in range(steps):
         starts = torch.randint(end - LENGTH, (batch,), generator=draw)
-        loss = model.loss(*sequences(starts, text))
+        loss = model.loss(*sequences(starts[:, None], LENGTH))
         loss.backward()
         for optimizer in all_of_them:
             for group in optimizer.param_groups:
@@ -72,8 +67,8 @@ def train(name, batch, lr, seed, tokens=TOKENS):
             optimizer.step()
             optimizer.zero_grad()
     with torch.no_grad():
-        starts = torch.arange(end, len(text) - LENGTH, LENGTH)
-        loss = model.loss(*sequences(starts, text)).item()
+        starts = torch.arange(end, last, LENGTH)
+        loss = model.loss(*sequences(starts[:, None], LENGTH)).item()
     return steps, loss if math.isfinite(loss) else math.inf
 
 
@@ -110,7 +105,7 @@ def main():
     parser.add_argument("--write", action="store_true")
     chosen, rows = parser.parse_args(), []
     there = {task_of(each): each for each in csv_rows.read(FILE)} if chosen.resume else {}
-    where = {"text": hashlib.sha256(load_text().numpy().tobytes()).hexdigest()[:16], **csv_rows.measured_on("torch")}
+    where = {"text": text_hash(), **csv_rows.measured_on("torch")}
     with ProcessPoolExecutor(chosen.processes) as pool:
 
         def run(tasks):

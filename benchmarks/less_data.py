@@ -3,20 +3,18 @@ progressive layer drop.
 
     python benchmarks/less_data.py schedules [--seeds 0 1 2 3 4] [--write]
     python benchmarks/less_data.py methods [--seeds 0 1 2 3 4] [--write]
-    python benchmarks/less_data.py tuning
 
 Four layers of width 32 (61,120 parameters), 16 sequences of 64 bytes of tinydist's text (its hash is in the tables), of
 which the last tenth is held out; AdamW, gradients clipped at 1. A budget is 307,200 tokens (300 whole steps), or the
 FLOPs or virtual seconds of these steps. Schedules count what part of the budget is gone, so each run is at its end when
 the budget is. ``flops`` are those of matmuls by formula (forward, and twice that backward), ``seconds`` those of the
-simulated laptop. The peak rate of a method is the better of two by the mean of its five seeds, the same choice for each
-method, its control and the baseline; layer drop has one, 3e-3: ``tuning``, a seed that is none of the five, is worse at
-1e-2. The curriculum and its control run with WSD, too. One process, 5 to 15 seconds a run on a free core; ``--write``
-adds the runs that are missing to the tables that notebook 19 reads.
+simulated laptop. The peak rate of a method is the best of those tried, by the mean of its five seeds: of two for each
+method, its control and the baseline, of three for layer drop and for the baseline with a cosine. Methods run with WSD,
+too, and those that ramp also with a warm-up of as many steps as the baseline's. One process, 5 to 15 seconds a run on a
+free core; ``--write`` adds the runs that are missing to the tables that notebook 19 reads.
 """
 
 import argparse
-import hashlib
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +23,7 @@ import torch
 
 import tinydist
 from benchmarks import csv_rows
+from benchmarks.held_out_text import first_held_out, sequences, text_hash
 from tinydist.model import GPT, GPTConfig, load_text
 from tinydist.training.curriculum import fixed_linear, fixed_root
 from tinydist.training.layer_drop import LayerDrop, layer_drop, theta_schedule
@@ -35,12 +34,13 @@ from tinydist.training.random_ltd import kept_schedule, random_ltd
 
 FOLDER = Path(__file__).parents[1] / "notebooks" / "data"
 CONFIG = GPTConfig(context=64, layers=4, heads=2, dim=32)
-ROWS, STEPS, TENTHS, TUNING_SEED = 16, 300, 10, 100
+ROWS, STEPS, TENTHS = 16, 300, 10
 TOKENS = STEPS * ROWS * CONFIG.context
-RATES = {"constant": (3e-3, 1e-2, 1e-3), "1cycle, momentum stays": (1e-2,)}
+PEAKS = 3e-3, 1e-2
+RATES = {"constant": (*PEAKS, 1e-3), "1cycle, momentum stays": PEAKS[1:]}
 COURSE = 1000  # schedules of methods count thousandths of the budget
-WARMUP = COURSE // 20
-HELD_OUT = 10  # one part in so many
+WARMUP = COURSE // 20  # 15 steps of the baseline, 120 where a step begins with an eighth of its tokens
+SHORT = 6  # 15 steps where a step begins with an eighth
 
 
 class Shape(NamedTuple):
@@ -97,17 +97,8 @@ def take(model, optimizer, tokens, targets):
 # The text.
 
 
-def text_hash():
-    return hashlib.sha256(load_text().numpy().tobytes()).hexdigest()[:16]
-
-
-def sequences(starts, length=CONFIG.context):
-    rows = load_text()[starts + torch.arange(length + 1)].long()
-    return rows[:, :-1], rows[:, 1:]
-
-
 def training_batch(step, seed, rows=ROWS, length=CONFIG.context):
-    end = len(load_text()) * (HELD_OUT - 1) // HELD_OUT - CONFIG.context - 1
+    end = first_held_out() - CONFIG.context - 1
     draw = torch.Generator().manual_seed(1_000_003 * seed + step)
     return sequences(torch.randint(end, (rows, 1), generator=draw), length)
 
@@ -115,8 +106,8 @@ def training_batch(step, seed, rows=ROWS, length=CONFIG.context):
 @cache
 def held_out():
     """128 sequences, spread over the end of the text."""
-    begin, end = len(load_text()) * (HELD_OUT - 1) // HELD_OUT, len(load_text()) - CONFIG.context - 1
-    return sequences(torch.linspace(begin, end, 128).long().unsqueeze(1))
+    starts = torch.linspace(first_held_out(), len(load_text()) - CONFIG.context - 1, 128).long()
+    return sequences(starts.unsqueeze(1), CONFIG.context)
 
 
 @torch.no_grad()
@@ -176,12 +167,13 @@ METHODS = {
     "random-LTD": token_drop,
     "layer drop": depth_drop,
 }
+RAMPS = "curriculum, linear", "batch ramp"
+SAVING = "random-LTD", "layer drop"
 COMPARED = {  # the baseline's three budgets are one, and a curriculum's FLOPs are nearly its tokens
     "tokens": [*METHODS],
-    "flops": ["random-LTD", "layer drop"],
-    "seconds": ["curriculum, linear", "batch ramp", "random-LTD", "layer drop"],
+    "flops": SAVING,
+    "seconds": [*RAMPS, *SAVING],
 }
-PEAKS = 3e-3, 1e-2  # of each method; the baseline's are in the other table, as cosine
 BUDGETS = {
     "tokens": TOKENS,
     "flops": STEPS * Shape().flops,
@@ -189,14 +181,16 @@ BUDGETS = {
 }
 
 
-def plain(name):
-    return lambda peak: (LR_SCHEDULES[name](peak, COURSE, WARMUP), None)
+def plain(name, warmup=WARMUP):
+    return lambda peak: (LR_SCHEDULES[name](peak, COURSE, warmup), None)
 
 
 SCHEDULES = {name: plain(name) for name in ("constant", "cosine", "wsd")} | {
     "1cycle": lambda peak: (one_cycle(peak, COURSE), one_cycle_momentum(COURSE)),
     "1cycle, momentum stays": lambda peak: (one_cycle(peak, COURSE), None),  # is it the momentum?
-    "cosine, long warm-up": lambda peak: (LR_SCHEDULES["cosine"](peak, COURSE, 300), None),  # or the slow rise?
+    "cosine, long warm-up": plain("cosine", 300),  # or the slow rise?
+    "cosine, short warm-up": plain("cosine", SHORT),
+    "wsd, short warm-up": plain("wsd", SHORT),
 }
 
 
@@ -235,28 +229,34 @@ def shown(number):
 def of_schedules(seeds):
     for seed in seeds:
         for name in SCHEDULES:
-            for rate in RATES.get(name, (3e-3, 1e-2)):
-                yield "baseline", name, rate, seed, "tokens"
+            if "short warm-up" not in name:  # 2 steps of the baseline
+                for rate in RATES.get(name, PEAKS):
+                    yield "baseline", name, rate, seed, "tokens"
 
 
 def of_methods(seeds):
-    for budget, methods in COMPARED.items():
-        for seed in seeds:
-            for method in methods:
-                both = budget == "tokens" and method not in ("baseline", "layer drop")
-                for rate in PEAKS if both else PEAKS[:1]:
-                    yield method, "cosine", rate, seed, budget
     for seed in seeds:
-        for method in ("curriculum, linear", "batch ramp"):
-            yield method, "wsd", PEAKS[0], seed, "tokens"
+        for method in RAMPS:
+            for schedule in ("wsd", "cosine, short warm-up", "wsd, short warm-up"):
+                yield method, schedule, PEAKS[0], seed, "tokens"
+        for budget, methods in COMPARED.items():
+            for method in methods:
+                for rate in rates_of(method, budget):
+                    yield method, "cosine", rate, seed, budget
+        for method in SAVING:
+            for budget in ("tokens", "flops"):
+                yield method, "wsd", PEAKS[0], seed, budget
 
 
-def of_tuning(seeds):
-    return [(method, "cosine", rate, TUNING_SEED, "tokens") for method in METHODS for rate in (3e-3, 1e-2)]
+def rates_of(method, budget):
+    """The baseline's are in the other table, as cosine. In the same time each method has the rate best by tokens."""
+    if method == "layer drop" and budget != "seconds":
+        return *PEAKS, 1e-3
+    return PEAKS if method != "baseline" and budget == "tokens" else PEAKS[:1]
 
 
 NAMES = "method", "schedule", "rate", "seed", "budget"
-TABLES = {"schedules": of_schedules, "methods": of_methods, "tuning": of_tuning}
+TABLES = {"schedules": of_schedules, "methods": of_methods}
 
 
 def main():

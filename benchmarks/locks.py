@@ -7,24 +7,22 @@ BIN has uv, poetry, pip-compile (pip-tools), and pip from 25.1 on, each installe
 
     locks       pyproject.toml and what each tool makes of it, as it is
     conflicts   what each says when requests 2.28.0 (urllib3 < 1.27) and urllib3 2 are asked for together
-    torch       what torch needs on each platform, and its bytes, by uv.lock: nothing is downloaded
     times       of each tool, over those of uv, medians of five runs (three with an empty cache)
 """
 
 import argparse
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from datetime import date
 from pathlib import Path
 
 from benchmarks import csv_rows
+from benchmarks.lock_files import words
 
 FOLDER = Path(__file__).parents[1] / "notebooks" / "data" / "22_locks"
 PROJECT = """\
@@ -33,8 +31,7 @@ name = "small"
 version = "0.1.0"
 requires-python = "{python}"
 dependencies = [{dependencies}]
-"""
-INDEX = """
+
 [[tool.poetry.source]]  # for Poetry, which else asks another interface of PyPI
 name = "simple"
 url = "https://pypi.org/simple/"
@@ -42,163 +39,60 @@ priority = "primary"
 """
 SMALL = ["numpy>=2.2", "requests>=2.32", "tqdm>=4.67"]
 CONFLICT = ["requests==2.28.0", "urllib3>=2"]
-TORCH = ["torch==2.13.0"]
 PYTHON = ">=3.11,<4"
+COMPILE = ["pip-compile", "--no-header", "--output-file", "requirements.txt", "pyproject.toml"]
+COMMANDS = {
+    "uv": ["uv", "lock", "--python", sys.executable],
+    "Poetry": ["poetry", "lock"],
+    "pip": ["pip", "lock"],  # and the dependencies
+    "pip-tools": [*COMPILE, "--generate-hashes"],
+}
 FILES = {"uv": "uv.lock", "Poetry": "poetry.lock", "pip": "pylock.toml", "pip-tools": "requirements.txt"}
-COMPILE = ["pip-compile", "--quiet", "--no-header", "--output-file", "requirements.txt", "pyproject.toml"]
 EXPORT = ["uv", "export", "--frozen", "--offline", "--no-emit-project", "--no-hashes", "--no-header", "--no-annotate"]
-PLATFORMS = {"Linux, x86-64": "linux_x86_64", "macOS, arm64": "macosx_arm64", "Windows": "win_amd64"}
-
-
-def commands(dependencies):
-    return {
-        "uv": ["uv", "lock", "--python", sys.executable],
-        "Poetry": ["poetry", "lock"],
-        "pip": ["pip", "lock", "--quiet", *dependencies],
-        "pip-tools": [*COMPILE, "--generate-hashes"],
-    }
+CACHES = ("UV_CACHE_DIR", "POETRY_CACHE_DIR", "PIP_CACHE_DIR", "PIP_TOOLS_CACHE_DIR")
+QUIET = {"NO_COLOR": "1", "COLUMNS": "200", "UV_NO_PROGRESS": "1", "POETRY_NO_INTERACTION": "1"}
 
 
 def settings(cache):
     """Of a tool that runs: a cache of its own, and no other index than PyPI."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_FIND", "PIP_INDEX"))}
-    caches = dict.fromkeys(("UV_CACHE_DIR", "POETRY_CACHE_DIR", "PIP_CACHE_DIR", "PIP_TOOLS_CACHE_DIR"), str(cache))
-    ours = {
-        "PIP_CONFIG_FILE": os.devnull,
-        "NO_COLOR": "1",
-        "UV_NO_PROGRESS": "1",
-        "POETRY_NO_INTERACTION": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
-    return kept | caches | ours | {"POETRY_VIRTUALENVS_CREATE": "false", "COLUMNS": "200"}
+    ours = {"PIP_CONFIG_FILE": os.devnull, "POETRY_VIRTUALENVS_CREATE": "false"}
+    return kept | QUIET | ours | dict.fromkeys(CACHES, str(cache))
 
 
 def project(folder, dependencies, python=PYTHON):
-    folder.mkdir(parents=True, exist_ok=True)
     listed = ", ".join(f'"{each}"' for each in dependencies)
-    (folder / "pyproject.toml").write_text(PROJECT.format(python=python, dependencies=listed) + INDEX)
+    (folder / "pyproject.toml").write_text(PROJECT.format(python=python, dependencies=listed))
     return folder
 
 
-def run(command, folder, cache):
+def run(command, cache, dependencies=SMALL, python=PYTHON, fails=False):
+    """In a new folder: the folder, what was printed, the seconds."""
+    folder = project(Path(tempfile.mkdtemp()), dependencies, python)
+    command = [*command, *(dependencies if command[0] == "pip" else [])]
     started = time.perf_counter()
     where = dict(cwd=folder, env=settings(cache), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     done = subprocess.run(command, text=True, timeout=500, **where)
-    return time.perf_counter() - started, done
+    assert (done.returncode != 0) == fails, (command, done.stdout[-2000:])
+    return folder, done.stdout, time.perf_counter() - started
 
 
 def version_of(tool):
-    executable = {"Poetry": "poetry", "pip-tools": "pip-compile"}.get(tool, tool)
-    said = subprocess.run([executable, "--version"], capture_output=True, text=True, check=True).stdout
-    return f"{tool} {re.search(r'[0-9]+([.][0-9]+)+', said)[0]}"
+    said = subprocess.check_output([COMMANDS[tool][0], "--version"], text=True)
+    return {"version": f"{tool} {re.search(r'[0-9]+([.][0-9]+)+', said)[0]}", "date": date.today().isoformat()}
 
 
-def locks(scratch):
-    """Tool -> the text of its lock file."""
-    found = {}
-    for tool, command in commands(SMALL).items():
-        folder = project(scratch / f"lock {tool}", SMALL)
-        _, done = run(command, folder, scratch / "cache")
-        assert done.returncode == 0, (tool, done.stdout[-2000:])
-        found[tool] = (folder / FILES[tool]).read_text()
-    return found
-
-
-def conflicts(scratch):
-    """Tool -> its words, without a traceback and what is of this machine."""
-    found = {}
-    for tool, command in commands(CONFLICT).items():
-        loud = [word for word in command if word != "--quiet"]
-        _, done = run(loud, project(scratch / f"conflict {tool}", CONFLICT), scratch / "cache")
-        assert done.returncode != 0, tool
-        found[tool] = words(done.stdout)
-    return found
-
-
-def words(said):
-    """From the line on that says that it does not go, to the end or a traceback."""
-    lines = [line.strip() for line in said.partition("Traceback")[0].splitlines()]
-    kept = [line for line in lines if line and not re.match("WARNING|ERROR: ResolutionImp|Using CPython", line)]
-    first = next(place for place, line in enumerate(kept) if re.search("error:|ERROR:|Because", line))
-    return "\n".join(kept[first:])
-
-
-def needed_by_torch(scratch):
-    """Rows: a package, on which platforms it is installed, and the bytes of its wheel there."""
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    folder = project(scratch / "torch", TORCH, f"=={version}.*")
-    _, done = run(commands(TORCH)["uv"], folder, scratch / "cache")
-    assert done.returncode == 0, done.stdout
-    packages = {each["name"]: each for each in tomllib.loads((folder / "uv.lock").read_text())["package"]}
-    tag, rows = f"cp{sys.version_info.major}{sys.version_info.minor}", []
-    for platform, ending in PLATFORMS.items():
-        for name in reached(packages, platform):
-            size = wheel_bytes(packages[name], ending, tag)
-            rows.append({"platform": platform, "package": name, "version": packages[name]["version"], "bytes": size})
-    return rows
-
-
-def reached(packages, platform):
-    """Names that the project needs there, itself left out."""
-    system, _, machine = platform.partition(", ")
-    values = {"Linux": ("linux", "Linux"), "macOS": ("darwin", "Darwin"), "Windows": ("win32", "Windows")}[system]
-    machine = {"x86-64": "x86_64", "arm64": "arm64", "": "AMD64"}[machine]
-    environment = {"sys_platform": values[0], "platform_system": values[1], "platform_machine": machine}
-    found, left = [], ["small"]
-    while left:
-        package = packages[left.pop()]
-        for each in package.get("dependencies", []):
-            if each["name"] not in found and holds(each.get("marker"), environment):
-                found.append(each["name"])
-                left.append(each["name"])
-            for extra in each.get("extra", []):
-                for other in packages[each["name"]].get("optional-dependencies", {}).get(extra, []):
-                    if other["name"] not in found and holds(other.get("marker"), environment):
-                        found.append(other["name"])
-                        left.append(other["name"])
-    return sorted(found)
-
-
-def holds(marker, environment):
-    from packaging.markers import Marker
-
-    return marker is None or Marker(marker).evaluate(environment)
-
-
-def wheel_bytes(package, ending, tag):
-    """Of the first wheel that fits: for this Python or any, and this platform or any."""
-    system, machine = ending.rsplit("_", 1) if "linux" not in ending else ("linux", "x86_64")
-    for wheel in package["wheels"]:
-        name = wheel["url"].rsplit("/", 1)[1]
-        python, _, where = name.removesuffix(".whl").split("-")[-3:]
-        fits = where == "any" or (system in where and machine in where and "musl" not in where)
-        if fits and (tag in python or "py3" in python or "abi3" in name):
-            return wheel["size"]
-    return 0
-
-
-def times(scratch, often):
+def times(full, runs):
     """Rows: seconds of a tool, over uv's median, with a full and an empty cache."""
-    ways = commands(SMALL) | {"pip-tools, no hashes": COMPILE}
-    seconds = {}
-    for cache, runs in {"full": often, "empty": max(1, often - 2)}.items():
-        for tool, command in ways.items():
-            seconds[tool, cache] = []
-            if cache == "full":
-                run(command, project(scratch / "warm up", SMALL), scratch / "full")
-            for turn in range(runs):
-                folder = project(scratch / f"times {tool} {cache} {turn}", SMALL)
-                place = scratch / "full" if cache == "full" else scratch / f"empty {tool} {turn}"
-                spent, done = run(command, folder, place)
-                assert done.returncode == 0, (tool, done.stdout[-2000:])
-                seconds[tool, cache].append(spent)
-                if cache == "empty":
-                    shutil.rmtree(place, ignore_errors=True)
     rows = []
-    for (tool, cache), mine in seconds.items():
-        unit = statistics.median(seconds["uv", cache])
-        of = {"times_uv": statistics.median(mine), "least": min(mine), "most": max(mine)}
-        rows.append({"tool": tool, "cache": cache} | {name: f"{value / unit:.1f}" for name, value in of.items()})
+    for cache, often in {"full": runs, "empty": max(1, runs - 2)}.items():
+        seconds = {}
+        for tool, command in (COMMANDS | {"pip-tools, no hashes": COMPILE}).items():
+            seconds[tool] = [run(command, full if cache == "full" else tempfile.mkdtemp())[2] for _ in range(often)]
+        unit = statistics.median(seconds["uv"])
+        for tool, taken in seconds.items():
+            of = {"times_uv": statistics.median(taken), "least": min(taken), "most": max(taken)}
+            rows.append({"tool": tool, "cache": cache} | {name: f"{value / unit:.1f}" for name, value in of.items()})
     return rows
 
 
@@ -207,30 +101,23 @@ def main():
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--runs", type=int, default=5)
     chosen = parser.parse_args()
-    about = {tool: {"version": version_of(tool), "date": date.today().isoformat()} for tool in FILES}
-    with tempfile.TemporaryDirectory() as made:
-        scratch = Path(made)
-        texts, said, torch = locks(scratch), conflicts(scratch), needed_by_torch(scratch)
-        taken = times(scratch, chosen.runs)
-    for row in taken:
-        row |= about[row["tool"].partition(",")[0]]
-        print(row)
-    for tool, text in said.items():
-        print(f"--- {about[tool]['version']}\n{text}")
-    for platform in PLATFORMS:
-        rows = [row for row in torch if row["platform"] == platform]
-        print(f"torch on {platform}: {len(rows)} packages, {sum(row['bytes'] for row in rows):,} bytes")
+    about = {tool: version_of(tool) for tool in COMMANDS}
+    with tempfile.TemporaryDirectory() as tempfile.tempdir:
+        cache = tempfile.mkdtemp()  # full after this
+        texts = {tool: (run(command, cache)[0] / FILES[tool]).read_text() for tool, command in COMMANDS.items()}
+        said = {tool: words(run(command, cache, CONFLICT, fails=True)[1]) for tool, command in COMMANDS.items()}
+        taken = [row | about[row["tool"].partition(",")[0]] for row in times(cache, chosen.runs)]
+    conflicts = [{"tool": tool, "words": said[tool]} | about[tool] for tool in said]
+    print(*taken, *conflicts, sep="\n")
     if chosen.write:
         project(FOLDER, SMALL)
         for tool, text in texts.items():
             (FOLDER / FILES[tool]).write_text(text)
         (FOLDER / "export.txt").write_text(subprocess.check_output(EXPORT, cwd=FOLDER, text=True))
-        csv_rows.write(FOLDER / "conflicts.csv", [{"tool": tool, "words": said[tool]} | about[tool] for tool in said])
-        csv_rows.write(
-            FOLDER / "torch.csv",
-            [row | {"resolved_by": about["uv"]["version"], "date": about["uv"]["date"]} for row in torch],
-        )
-        csv_rows.write(FOLDER / "times.csv", taken)
+        csv_rows.write(FOLDER / "conflicts.csv", conflicts)
+        earlier = csv_rows.read(FOLDER / "times.csv")  # times differ from run to run: all are kept
+        run_now = 1 + max(int(row["run"]) for row in earlier)
+        csv_rows.write(FOLDER / "times.csv", [*earlier, *({"run": run_now} | row for row in taken)])
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import csv_rows
-from tinydist.compilers import Layouts, Sharded, capture, with_gradients
+from tinydist.compilers import Layouts, capture, with_gradients
 
 FILE = Path(__file__).parents[1] / "notebooks" / "data" / "20_xla_collectives.csv"
 RANKS, HEADS, BYTES = 4, 4, {"f32": 4, "f64": 8}
@@ -28,7 +28,7 @@ NAMES = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
 
 
 class Case(NamedTuple):
-    """``inputs``, ``outputs``: layouts for tinydist; for XLA a cut along a dim is a cut along that dim."""
+    """``inputs``, ``outputs``: the dim along which each is cut, the same for both; None: it is replicated."""
 
     function: str
     shapes: list
@@ -43,9 +43,8 @@ FUSED = [(2, 8, 16), (16, 48), (16, 16)]
 CASES = {
     "MLP, columns then rows": Case("mlp", MLP, [None, 0, 0, 0], [None, None, 0, 0, 0]),
     "attention by heads": Case("attention", ATTENTION, [None, 1, 1, 1, 0], [None, None, 1, 1, 1, 0]),
-    "attention by heads, one weight": Case(
-        "fused_attention", FUSED, [None, Sharded(1, 3), 0], [None, None, Sharded(1, 3), 0]
-    ),
+    "attention, one weight": Case("fused_attention", FUSED, [None, 1, 0], [None, None, 1, 0]),
+    "attention, one weight by heads": Case("by_heads", FUSED, [None, 1, 0], [None, None, 1, 0]),
     "batch cut": Case("mlp", BATCH, [0, None, None, None], [0, 0, None, None, None]),
     "batch and gradients cut": Case("mlp", BATCH, [0, None, None, None], [0, 0, 0, 0, 0]),
     "all cut": Case("mlp", BATCH, [0, 0, 0, 0], [0, 0, 0, 0, 0]),
@@ -65,6 +64,11 @@ def attention(x, wq, wk, wv, out):
 
 def fused_attention(x, w, out):
     return mix(*(x @ w).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)) @ out
+
+
+def by_heads(x, w, out):
+    """The columns of one head stand together, as in Megatron-LM: an even cut falls between heads."""
+    return mix(*(x @ w).unflatten(-1, (HEADS, 3, -1)).permute(3, 0, 2, 1, 4)) @ out
 
 
 def heads(x):
@@ -103,6 +107,9 @@ def in_jax(name):
         *inside, out = weights
         if name == "attention":
             return mix(*(heads(x @ w) for w in inside)) @ out
+        if name == "by_heads":
+            parts = (x @ inside[0]).reshape(*x.shape[:2], HEADS, 3, -1)
+            return mix(*parts.transpose(3, 0, 2, 1, 4)) @ out
         parts = (x @ inside[0]).reshape(*x.shape[:2], 3, HEADS, -1)
         return mix(*parts.transpose(2, 0, 3, 1, 4)) @ out
 
@@ -122,8 +129,7 @@ def hlo(case):
 
     mesh = jax.make_mesh((RANKS,), ("ranks",))
 
-    def named(layout):
-        dim = layout.dim if isinstance(layout, Sharded) else layout
+    def named(dim):
         return NamedSharding(mesh, PartitionSpec(*([] if dim is None else [None] * dim + ["ranks"])))
 
     inputs, outputs = map(named, case.inputs), map(named, case.outputs)

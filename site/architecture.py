@@ -4,30 +4,42 @@ import ast
 import re
 from pathlib import Path
 
-from reference import PACKAGE, parts
+from reference import PACKAGE, groups
 
 PAGE = PACKAGE.parent / "ARCHITECTURE.md"
 HEAD = """# Architecture
-
-Packages are layered: a package imports only packages that are listed above it, and `make imports` checks that.
-Techniques (`precision` to `compression`) do not know the simulator. `make architecture` makes this page, from the
-first sentence of each file.
 
 | folder | what it has |
 |---|---|
 | [notebooks](notebooks), [exercises](exercises) | the course |
 | [solutions](solutions) | the same, filled in; an exercise is one file, `solutions/CHAPTER/NAME.py` |
+| [tinydist](tinydist) | the library, below |
 | [tests](tests) | mirrors `tinydist/` |
 | [benchmarks](benchmarks) | one file per claim, beside what you would use instead |
 | [examples](examples) | the same training step in other systems; several machines |
 | [gpu](gpu) | what needs GPUs (`make gpu`) |
 | [site](site) | the course as web pages (`make site`) |
-| [docs](docs) | installation, training, testing, benchmarks |
+| [docs](docs) | installation, your own program, testing, training, benchmarks |
+
+Packages are layered: a package imports only packages that stand above it here, and `make imports` checks that.
+Foundations and techniques do not know the simulator. `make architecture` makes this page, from the first sentence of
+each file.
+
 """
 
 
 def page():
-    return HEAD + "".join(section(name, what) for name, what in parts().items())
+    table = [
+        "| | |",
+        "|---|---|",
+        *(f"| {heading} | {', '.join(map(link, group))} |" for heading, group in groups().items()),
+    ]
+    parts = [section(name, what) for group in groups().values() for name, what in group.items()]
+    return HEAD + "\n".join(["| | |", "|---|---|", *table, *parts])
+
+
+def link(name):
+    return f"[{name}](#{name})"
 
 
 def section(name, what):

@@ -10,21 +10,32 @@ from textwrap import dedent, indent
 
 PACKAGE = Path(__file__).parent.parent / "tinydist"
 NAMED = re.compile(r"(?:([a-z*][\w, *]*): +|(\w+\.py|\w+/) +)(\S.*)")  # a parameter, a file: what it is
-MARKUP = re.compile(r"(``.*?``)|\*(?=\w)|(?<=\w)_(?!\w)", re.DOTALL)  # to reST, where a docstring does not mean it
+MARKUP = re.compile(r"(``.*?``)|\*(?=\w)|(?<=\w)_(?!\w)|\|", re.DOTALL)  # to reST, where a docstring does not mean it
 TO_SOURCE = re.compile(r"\]\(\.\./(\S+\.(?:md|py|sh|yaml))\)")  # a link of a notebook
 
 
+def groups():
+    """{heading: {part: what it is for}}, in reading order: the map of the package's docstring."""
+    found = {}
+    for line in ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text())).splitlines():
+        if heading := re.fullmatch(r"(\S.*):", line):
+            found[heading[1]] = {}
+        elif part := re.match(r" {4}(\w+)(?:\.py|/) +(.*)", line):
+            found[next(reversed(found))][part[1]] = part[2]
+    return found
+
+
 def parts():
-    """The modules and folders of the library with what they are for, in reading order: the map of its docstring."""
-    lines = ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text())).splitlines()
-    named = [re.match(r" {4}([\w.]+)/?  +(.*)", line) for line in lines]
-    return {found[1].removesuffix(".py"): found[2] for found in named if found}
+    """The modules and folders of the library with what they are for, in reading order."""
+    return {name: what for group in groups().values() for name, what in group.items()}
 
 
 def write(app):
     """Pages for Sphinx to read, in reference/."""
     folder = Path(app.srcdir) / "reference"
-    table = [f"| [{name}]({name}.md) | {what} |" for name, what in parts().items()]
+    table = []
+    for heading, group in groups().items():
+        table += [f"| **{heading}** | |", *(f"| [{name}]({name}.md) | {what} |" for name, what in group.items())]
     heads = ["# Reference", "", "In reading order. Every name leads to its source.", "", "| | |", "|---|---|"]
     tree = ["", "```{toctree}", ":hidden:", *parts(), "```", ""]
     texts = {"index": "\n".join(heads + table + tree)} | {name: page_of(name) for name in parts()}
@@ -62,7 +73,7 @@ def documented(heading, module):
 
 
 def as_rst(app, what, name, thing, options, lines):
-    """Paragraphs are prose, lines ``name:  text`` are a list of names, what is indented stays as it is laid out."""
+    """Paragraphs are prose, lines ``name:  text`` are a list of names, tables and what is indented stay as laid out."""
     paragraphs = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
     lines[:] = "\n\n".join(paragraph(each) for each in paragraphs if each).splitlines() + [""]
 
@@ -78,7 +89,7 @@ def paragraph(text):
     inner = dedent(text)
     if NAMED.match(inner):
         text = "\n".join(map(named, inner.splitlines()))
-    elif inner != text:
+    elif inner != text or inner.startswith("| "):
         return f".. code-block:: {'python' if is_python(inner) else 'none'}\n\n" + indent(inner, "   ")
     return MARKUP.sub(lambda found: found[1] or "\\" + found[0], text)
 

@@ -7,13 +7,16 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import architecture
+import grimp
 import pytest
+import reference
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from tinydist import torch_versions
 from tinydist.diagnose import doctor
+from tinydist.syllabus.registry import chapters, names_of
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -92,6 +95,17 @@ def test_readme_lists_the_notebooks():
     assert listed == sorted(found - {"index"})  # the map is no chapter
 
 
+def test_readme_counts_chapters_exercises_and_hours():
+    said = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| \[\d.*\| \[(\d+)\]\(exercises/(\w+)\.ipynb\) \|$", said, re.MULTILINE)
+    assert {name: int(number) for number, name in rows} == {name: len(names_of(name)) for name in chapters()}
+    index = (ROOT / "notebooks" / "index.ipynb").read_text()
+    minutes = re.findall(r"\| \[.*\.ipynb\) \| (\d+) \|", index)
+    assert f"a course of {len(rows)} notebooks" in said
+    assert f"the {sum(int(number) for number, _ in rows)} exercises" in said
+    assert f"take about {round(sum(map(int, minutes)) / 60)} hours" in said
+
+
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem
 )
@@ -112,3 +126,13 @@ def test_map_names_what_there_is():
     modules = [path.name for path in package.glob("*.py") if path.name not in ("__init__.py", "__main__.py")]
     folders = [f"{path.parent.name}/" for path in package.glob("*/__init__.py")]
     assert sorted(re.findall(r"^ {4}(\S+)", docstring, re.MULTILINE)) == sorted(modules + folders)
+
+
+def test_the_map_is_in_the_order_of_imports():
+    names, graph = list(reference.parts()), grimp.build_graph("tinydist", cache_dir=None)
+    for number, name in enumerate(names):
+        for later in names[number + 1 :]:
+            found = graph.direct_import_exists(
+                importer=f"tinydist.{name}", imported=f"tinydist.{later}", as_packages=True
+            )
+            assert not found, f"{name} imports {later}, which stands below it"

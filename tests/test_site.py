@@ -220,6 +220,13 @@ def test_the_reference_leaves_out_what_says_nothing_or_is_of_others(thing, left_
     assert bool(reference.is_of_others(None, "class", "name", thing, False, {})) == left_out
 
 
+def test_a_docstring_keeps_its_tables_and_its_bars():
+    lines = ["The mean |x| of ``|y|``.", "", "| a table | |", "|---|---|", "| of a row | |"]
+    reference.as_rst(None, "function", "f", None, {}, lines)
+    table = [".. code-block:: none", "", "   | a table | |", "   |---|---|", "   | of a row | |", ""]
+    assert lines == ["The mean \\|x\\| of ``|y|``.", "", *table]
+
+
 def test_a_docstring_keeps_its_paragraphs_its_names_and_its_code():
     lines = """What it does with ``x_`` and *args.
 

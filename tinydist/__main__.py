@@ -6,7 +6,6 @@ import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -21,32 +20,37 @@ def main(arguments=None):
     parser.set_defaults(run=begin)
     commands = parser.add_subparsers(metavar="command")
 
-    doctors = commands.add_parser("doctor", help="check the installation")
+    doctors = add_command(commands, "doctor", "check the installation")
     doctors.set_defaults(run=lambda chosen: 0 if doctor.examine() else 1)
 
-    lists = commands.add_parser("list", help="list exercises and progress")
+    lists = add_command(commands, "list", "list exercises and progress")
     lists.add_argument("chapter", nargs="?", default="", help="prefix of a chapter, e.g. 02")
     lists.set_defaults(run=lambda chosen: in_the_course("show_list", chosen.chapter))
 
-    nexts = commands.add_parser("next", help="show the next unsolved exercise")
+    nexts = add_command(commands, "next", "show the next unsolved exercise")
     nexts.set_defaults(run=lambda chosen: in_the_course("show_next"))
 
-    watches = commands.add_parser("watch", help="check an exercise whenever you save its notebook")
+    watches = add_command(commands, "watch", "check an exercise whenever you save its notebook")
     watches.add_argument("exercise", nargs="?", help="exercise name (default: the next unsolved one)")
     watches.set_defaults(run=lambda chosen: in_the_course("watch", chosen.exercise, check_answers, of="lab.shell"))
 
-    opens = commands.add_parser("open", help="open the notebook of an exercise in the browser")
+    opens = add_command(commands, "open", "open the notebook of an exercise in the browser")
     opens.add_argument("exercise", nargs="?", help="exercise name (default: the next unsolved one)")
     opens.set_defaults(run=lambda chosen: in_the_course("open_notebook", chosen.exercise))
 
-    check = "check your answer, or a whole chapter (save the notebook first)"
-    add_exercise_command(commands, "check", check_answers, check)
-    add_exercise_command(
-        commands, "hint", partial(in_the_course, "show_hint"), "show the next hint, from general to specific"
-    )
-    add_exercise_command(commands, "reset", partial(in_the_course, "reset"), "reset the exercise and its progress")
+    checks = add_command(commands, "check", "check your answer, or a whole chapter (save the notebook first)")
+    checks.add_argument("exercise", help="exercise name, e.g. broadcast_in_parts, or prefix of a chapter, e.g. 02")
+    checks.set_defaults(run=lambda chosen: check_answers(chosen.exercise))
 
-    copies = commands.add_parser("copy-course", help="copy notebooks, exercises and solutions into a folder")
+    hints = add_command(commands, "hint", "show the next hint, from general to specific")
+    hints.add_argument("exercise", help="exercise name, e.g. broadcast_in_parts")
+    hints.set_defaults(run=lambda chosen: in_the_course("show_hint", chosen.exercise))
+
+    resets = add_command(commands, "reset", "reset the exercise and its progress")
+    resets.add_argument("exercise", help="exercise name, e.g. broadcast_in_parts")
+    resets.set_defaults(run=lambda chosen: in_the_course("reset", chosen.exercise))
+
+    copies = add_command(commands, "copy-course", "copy notebooks, exercises and solutions into a folder")
     copies.add_argument("folder", help="destination folder")
     copies.set_defaults(run=lambda chosen: in_the_course("copy_course", chosen.folder, of="syllabus.copy_course"))
 
@@ -71,10 +75,8 @@ def main(arguments=None):
     return while_somebody_reads(chosen.run, chosen)
 
 
-def add_exercise_command(commands, name, do, help):
-    adds = commands.add_parser(name, help=help)
-    adds.add_argument("exercise", help="exercise name, e.g. broadcast_in_parts")
-    adds.set_defaults(run=lambda chosen: do(chosen.exercise))
+def add_command(commands, name, help):
+    return commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
 
 
 def add_program(commands, name, module, help):

@@ -10,8 +10,8 @@ from tinydist.lab.author import Own, Values, alone, exercise, mistake
 from .chapter import INSTEAD, SOLVED
 
 
-def curve(seed, steps, breaks=math.inf, spike=None, doubled=None):
-    """A loss that falls around some rate and rises later, with noise."""
+def curve(seed, steps, breaks=math.inf, spike=None, recovers=None):
+    """A loss that falls around some rate and rises later, with noise. After the first NaN there may be more numbers."""
     draw = Random(seed)
     middle, bottom, rates, losses, rate = draw.uniform(-3.4, -2.6), draw.uniform(-1.7, -1.2), [], [], 1e-5
     for _ in range(steps):
@@ -22,8 +22,13 @@ def curve(seed, steps, breaks=math.inf, spike=None, doubled=None):
         rates.append(rate)
     if spike is not None:
         losses[spike] -= 3
-    first = int(breaks * steps) if breaks < 1 else steps
-    return rates, losses[:first] + [math.nan] * (steps - first)
+    if recovers is not None:
+        losses[recovers - 5 : recovers] = [loss + 8 for loss in losses[recovers - 5 : recovers]]
+    if breaks < 1:
+        first = int(breaks * steps)
+        losses[first] = math.nan
+        losses[first + 1 :] = [1.0 - 0.1 * i for i in range(steps - first - 1)]
+    return rates, losses
 
 
 def test_cases():
@@ -31,9 +36,10 @@ def test_cases():
         (0, 40, {}, "a quiet curve"),
         (1, 60, {}, "more steps"),
         (2, 50, {"spike": 3}, "one loss far too low, early"),
-        (3, 60, {"breaks": 0.8}, "NaN at the end"),
+        (3, 60, {"breaks": 0.8}, "NaN, and lower losses after it"),
         (4, 60, {"spike": 45}, "one loss far too low, late"),
-        (5, 80, {"breaks": 0.9}, "NaN at the end, more steps"),
+        (5, 80, {"breaks": 0.9}, "NaN late, and lower losses after it"),
+        (6, 60, {"recovers": 57}, "it breaks, and falls again"),
     ]:
         yield alone(partial(curve, seed, steps, **options), f"{steps} steps, {about}")
 
@@ -48,6 +54,15 @@ def test_cases():
         Values(
             "both rates, from curves of 40 to 80 steps with noise, with outliers, and with NaN",
             names=("the steepest", "the lowest"),
+            variants=[
+                (
+                    "Training has broken at the first NaN: leave out what comes after it, too, and not NaN alone",
+                    "    finite = losses[:end]",
+                    "    rates = [rate for rate, loss in zip(rates, losses) if math.isfinite(loss)]\n"
+                    "    finite = [loss for loss in losses if math.isfinite(loss)]\n"
+                    "    end = len(finite)",
+                ),
+            ],
         ),
     ],
     mistakes=[
@@ -80,6 +95,11 @@ def test_cases():
             "The steepest descent is asked for, not the steepest rise",
             "min(range(1, lowest), key=slope)",
             "max(range(1, lowest), key=slope)",
+        ),
+        mistake(
+            "A loss that has risen may fall again, at rates that are too high: look before the lowest alone",
+            "range(1, lowest)",
+            "range(1, end - 1)",
         ),
         mistake(
             "A central difference is about step i: from i - 1 to i + 1",

@@ -5,9 +5,30 @@ import math
 import torch
 import torch.nn.functional as F
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Target, Values, Wrong, alone, exercise, mistake
+from tinydist.tracing.record import Operator
 
 from .chapter import INSTEAD, SOLVED
+
+ROWS = 3  # at most, in all cases
+
+
+class Tiles(Target):
+    """No exp is of more than a tile of each row."""
+
+    name, operators = "tiles", True
+
+    def shown(self, trial):
+        operators = [each for each in trial.run.record.programs[0] if isinstance(each, Operator)]
+        return max((each.nbytes for each in operators if each.name.startswith("exp")), default=0)
+
+    def judge(self, exercise, trial, right):
+        mine, its = self.seen(trial), self.seen(right)
+        if mine > ROWS * its:
+            raise Wrong(
+                f"an exp reads and writes {mine:,} bytes, where one of a tile moves {its:,}: it is as long as a row. "
+                "Mend the two passes over tiles: a kernel has no room for more"
+            )
 
 
 def case(about, rows, columns, tile, shift=0.0, size=1.0, rising=False, apart=0.0):
@@ -30,6 +51,7 @@ def test_cases():
     yield case("numbers up to 2,000: exp of more than 709 is inf", 2, 12, 4, size=1000.0)
     yield case("rows that are 1,000 apart: each has its own maximum", 3, 12, 4, apart=1000.0)
     yield case("tiles of one number", 2, 3, 1)
+    yield case("long rows", 2, 1024, 16)
 
 
 @exercise(
@@ -39,7 +61,8 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         Own("your own passes", INSTEAD, SOLVED, torchs="softmax"),
-        Values("the softmax of each row; 2 or 3 rows of 3 to 16 numbers"),
+        Values("the softmax of each row; 2 or 3 rows of 3 to 1,024 numbers"),
+        Tiles("tile after tile: no exp is as long as a row of 1,024"),
     ],
     mistakes=[
         mistake(

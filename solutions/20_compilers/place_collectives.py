@@ -25,6 +25,7 @@ def test_cases():
     yield case("columns, then rows", ["columns", "rows"], [64, 128, 64])
     yield case("columns, then columns", ["columns", "columns"], [64, 128, 64])
     yield case("rows, then rows", ["rows", "rows"], [64, 128, 64])
+    yield case("columns, then rows, in 2 bytes", ["columns", "rows"], [64, 128, 64], itemsize=2)
     yield case("one rank", ["columns", "rows", "rows"], [64, 128, 64, 32], 1)
     for seed in range(6):
         yield drawn(seed)
@@ -79,8 +80,8 @@ def place_collectives(tokens, widths, cuts, ranks, itemsize):
 
     ``widths`` are those of the activations [tokens, width], from the input to the result; between two of them is a
     matmul with a weight [width, next width], "whole", or cut along "rows" or "columns" (``cuts``), and a nonlinear
-    operator. The input is whole on each of the ``ranks``, and so shall be the result. A sum over ranks is
-    taken where it arises, at once, and as cheaply as the next weight allows; what no weight needs whole is not
+    operator. The input is whole on each of the ``ranks``, and the result must be, too. A sum over ranks is
+    taken at once, where it arises, and as cheaply as the next weight allows; what no weight needs whole is not
     gathered. Numbers take ``itemsize`` bytes; collectives are rings: a reduce-scatter or all-gather of n bytes sends
     (p-1)/p n. All sizes divide.
     """

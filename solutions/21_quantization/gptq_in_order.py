@@ -36,6 +36,11 @@ def test_cases():
     ],
     mistakes=[
         mistake(
+            "Columns are rounded in descending order of G's diagonal, not from left to right",
+            "G.diagonal().argsort(descending=True)",
+            "torch.arange(len(w))",
+        ),
+        mistake(
             "The columns that meet the largest inputs go first, as long as many others can make up for them",
             "descending=True",
             "descending=False",

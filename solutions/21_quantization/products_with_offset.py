@@ -7,11 +7,13 @@ from tinydist.lab.author import Own, Values, alone, exercise, mistake
 from .chapter import INSTEAD, SOLVED, numbers
 
 
-def case(tokens, rows, blocks, about="codes of all sizes"):
+def case(tokens, rows, blocks, about="codes of all sizes", largest=False):
     def arguments():
         draw = torch.Generator().manual_seed(100 * tokens + 10 * rows + blocks)
         q_x = torch.randint(-127, 128, (tokens, blocks, 32), generator=draw).to(torch.int8)
         q_w = torch.randint(0, 16, (rows, blocks, 32), generator=draw).to(torch.uint8)
+        if largest:
+            q_x[:], q_w[:] = 127, 15
         d_x = numbers(tokens, blocks, seed=1).abs() / 127
         d_w, m_w = numbers(rows, blocks, seed=2).abs() / 15, numbers(rows, blocks, seed=3)
         return q_x, d_x, q_w, d_w, m_w
@@ -25,6 +27,7 @@ def test_cases():
     yield case(4, 3, 2)
     yield case(3, 2, 1)
     yield case(2, 16, 8)
+    yield case(2, 3, 2, "the largest codes", largest=True)
 
 
 @exercise(
@@ -40,6 +43,11 @@ def test_cases():
         ),
     ],
     mistakes=[
+        mistake(
+            "32 products of 127 and 15 add up to 60,960, which 16 bits do not hold",
+            'torch.einsum("mbk,nbk->mnb", q_x.int(), q_w.int())',
+            'torch.einsum("mbk,nbk->mnb", q_x.short(), q_w.short()).int()',
+        ),
         mistake("The offset counts as well: m times the sum of a block of x", " + offset", ""),
         mistake(
             "An offset m adds m x for each number of a block: m times the sum of x's codes, and not m alone",
@@ -69,7 +77,7 @@ def products_with_offset(q_x, d_x, q_w, d_w, m_w):
 
     ``q_x`` int8 [M, B, 32] and ``d_x`` float32 [M, B]: x in blocks, d_x q_x. ``q_w`` uint8 [N, B, 32], codes of 0 to
     15; ``d_w`` and ``m_w`` float32 [N, B]. ``sums`` is int32 [M, N, B]: of each pair of blocks the sum of products of
-    codes. ``y`` is float32 [M, N]. Multiply codes as integers; no weight is made into a float.
+    codes. ``y`` is float32 [M, N]: it needs those sums, one more sum of each block of x, and the scales.
     """
     # ? The integers.
     sums = torch.einsum("mbk,nbk->mnb", q_x.int(), q_w.int())

@@ -46,13 +46,25 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         Own("your own blocks", INSTEAD, SOLVED),
-        Values("the bytes of blocks: normal numbers, ties of opposite sign, zeros", scratch=True),
+        Values(
+            "the bytes of blocks: normal numbers, ties of opposite sign, zeros",
+            scratch=True,
+            variants=[
+                (
+                    "In a block of zeros 1 / d is infinite, and 0 times it no number",
+                    "torch.where(d == 0, 0.0, 1 / d)",
+                    "1 / d",
+                )
+            ],
+        ),
     ],
     mistakes=[
         mistake(
             "d has the sign that makes the largest number -4, which is exact: take the number with its sign",
             "x.gather(-1, x.abs().argmax(-1, keepdim=True))",
             "x.abs().amax(-1, keepdim=True)",
+            "largest / -4",
+            "largest / 4",
         ),
         mistake("To cut off is not to round: add half a step", "+ 4.5", "+ 4"),
         mistake(

@@ -2,17 +2,18 @@
 
 from tinydist.lab.author import Malformed, Own, Target, Wrong
 
-ORDER = ["faults_of_lock", "cite"]
+ORDER = ["faults_of_lock", "mend_lock", "cite"]
 
 INTRODUCTION = """\
 # Exercises: a map of tools
 
 [Notebook 22](../notebooks/22_map_of_tools.ipynb) goes before these. You read a lock file as an installer does and say \
-what is wrong with it before anything is downloaded, and write a retrieval step that cites its sources, and says when \
-it has none. No ranks, no tensors, no tools: Python alone. Two exercises, about 50 minutes.
+what is wrong with it before anything is downloaded; mend one with as few changes as possible; and write a retrieval \
+step that cites its sources, and says when it has none. No ranks, no tensors, no tools: Python alone. Three exercises, \
+about 80 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is called with locks, \
-documents and questions that are drawn at random, from fixed seeds. The first property that does not hold is explained.
+notes and questions that are drawn at random, from fixed seeds. The first property that does not hold is explained.
 
 **Hint.** `hint(faults_of_lock)` gives one hint each time, from general to specific.
 
@@ -42,9 +43,7 @@ class Equal(Target):
         if type(got) is not type(its) or (isinstance(its, dict) and got.keys() != its.keys()):
             raise Malformed(f"it returned {got!r}, where a {type(its).__name__} like {its!r} is right")
         pairs = (
-            {f"the {name}": (got[name], its[name]) for name in its}
-            if isinstance(its, dict)
-            else {"the list": (got, its)}
+            {f"'{name}'": (got[name], its[name]) for name in its} if isinstance(its, dict) else {"the list": (got, its)}
         )
         for name, (mine, wanted) in pairs.items():
             if not isinstance(mine, list):

@@ -11,10 +11,12 @@ from .chapter import BY_HAND, Equal
 
 WORDS = ["rank", "group", "ring", "shard", "layer", "batch", "token", "cache", "bubble", "gradient", "head", "expert"]
 HAND = [
-    ("one note fits", [("a", "A ring sends shards."), ("b", "A cache keeps tokens.")], "What is a cache?", 1),
+    ("one note fits", [("a", "A ring sends shards."), ("b", "A cache keeps tokens.")], "Which cache?", 1),
+    ("the nearer of two", [("a", "A ring."), ("b", "A ring of caches.")], "ring, caches", 1),
     ("none fits", [("a", "A ring sends shards."), ("b", "It keeps tokens.")], "Who wins?", 1),
     ("the shorter note is nearer", [("a", "ring of ranks and of hosts"), ("b", "ring")], "ring", 1),
     ("a tie: the first note", [("b", "ring one"), ("a", "ring two")], "ring", 1),
+    ("a tie but for rounding", [("b", "ring shard"), ("a", "ring shard " * 3)], "ring shard", 1),
     ("two notes, the nearer one first", [("a", "ring of shards"), ("b", "ring"), ("c", "bubble")], "ring", 2),
     ("fewer notes fit than are asked for", [("a", "ring"), ("b", "bubble")], "ring", 2),
     ("capitals and points", [("a", "RING, again: ring!"), ("b", "bubble")], "Ring?", 1),
@@ -50,7 +52,7 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         BY_HAND,
-        Equal("context and sources: 12 sets of notes made by hand, and 30 drawn ones, with ties and with no answer"),
+        Equal("context and sources: 14 sets of notes made by hand, and 30 drawn ones, with ties and with no answer"),
     ],
     mistakes=[
         mistake(

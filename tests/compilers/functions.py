@@ -2,6 +2,7 @@
 
 import torch
 import torch.nn.functional as F
+from hypothesis import strategies as st
 
 
 def chain(x, b):
@@ -51,10 +52,43 @@ SHAPES = {
 }
 DIFFERENTIABLE = [each for each in SHAPES if each is not masked]
 
+SHAPES_OF_PROGRAMS = (4, 4), (4, 1), (4,), ()
+STEPS = [  # each result broadcasts to [4, 4]; continuous, as other last bits must not choose another branch
+    lambda a, b: a + b,
+    lambda a, b: torch.tanh(a.expand(4, 4)) * b,
+    lambda a, b: torch.tanh(a.expand(4, 4) + b.expand(4, 4).t()),
+    lambda a, b: torch.where(a > b, a, b),
+    lambda a, b: a.expand(4, 4).t(),
+    lambda a, b: a.expand(4, 4)[1:2],
+    lambda a, b: a.expand(2, 4, 4).reshape(2, 16)[0].view(4, 4),
+    lambda a, b: torch.tanh(a).expand(4, 4) @ b.expand(4, 4),
+    lambda a, b: a.expand(4, 4) @ torch.tanh(a).expand(4, 4),
+    lambda a, b: a.expand(4, 4).sum(0),
+    lambda a, b: a.expand(4, 4).mean(1, keepdim=True),
+    lambda a, b: a.expand(4, 4).amax(),
+    lambda a, b: torch.softmax(a.expand(4, 4), -1),
+]
+
+
+def program_of(steps):
+    """Each step takes two of the last four tensors: what is needed for a while only has a place to share."""
+
+    def function(*inputs):
+        found = [*inputs]
+        for one, other, step in steps:
+            found.append(step(found[one], found[other]))
+        return found[-1], found[len(found) // 2]
+
+    return function
+
+
+PLACES = st.integers(-4, -1)
+PROGRAMS = st.lists(st.tuples(PLACES, PLACES, st.sampled_from(STEPS)), min_size=1, max_size=12).map(program_of)
+
 
 def inputs_of(function, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in SHAPES[function]]
+    generator, shapes = torch.Generator().manual_seed(0), SHAPES.get(function, SHAPES_OF_PROGRAMS)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes]
 
 
 def listed(results):

@@ -7,7 +7,7 @@ from compilers.test_graph import CASES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinydist.compilers import capture, fuse, with_gradients
+from tinydist.compilers import Program, capture, fuse, with_gradients
 from tinydist.compilers.fusion import moved
 from tinydist.compilers.kernel import Kernel, is_fusable, space_of
 from tinydist.compilers.lifetimes import reads, writes
@@ -88,6 +88,34 @@ def test_any_graph_has_an_order(program):
         return found[-1], found[len(found) // 2]
 
     check(capture(function, torch.ones(3, 3)))
+
+
+def test_random_operators_keep_their_order():
+    """A kernel that needs the second must not pull it before the first: each would get the other's numbers."""
+
+    def function(x):
+        y, first, second = 2 * x, torch.rand_like(x), torch.randn_like(x)
+        return y + second, first
+
+    x = torch.ones(4)
+    torch.manual_seed(0)
+    wanted = function(x)
+    torch.manual_seed(0)
+    assert all(map(torch.equal, Program(capture(function, x))(x), wanted))
+
+
+def test_a_mask_does_not_join_operators_of_two_dtypes():
+    found = kernels(lambda x, y: torch.where(x > 0, y, 2 * y), torch.ones(3), torch.ones(3, dtype=torch.float64))
+    assert [kernel.name for kernel in found] == ["gt", "mul_where"]
+
+
+def test_a_long_chain_is_several_kernels():
+    def function(x):
+        for _ in range(300):
+            x = x + 1
+        return x
+
+    assert [len(kernel.nodes) for kernel in kernels(function, torch.ones(2))] == [128, 128, 44]
 
 
 def test_moved_of_views_is_nothing():

@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
-from compilers.functions import DIFFERENTIABLE, attention, chain, inputs_of, layer_norm, listed, mlp, softmax
+from compilers.functions import DIFFERENTIABLE, PROGRAMS, attention, chain, inputs_of, layer_norm, listed, mlp, softmax
 from compilers.test_graph import CASES
+from hypothesis import given
+from hypothesis import strategies as st
 from rounding import between_orders
 
 import tinydist
@@ -168,13 +170,48 @@ def test_a_matmul_reads_one_tensor_twice():
     assert counted(program, [x]) == (3 * x.nbytes, x.nbytes, 1) == (program.moved, program.held, program.launches)
 
 
-def test_a_mask_is_no_number():
-    def function(x, y):
-        return (x == y) * x, torch.where(x == y, x, 0.0), (x > y).clone()
+def masks(x, y):
+    mask, single = x == y, torch.tanh(x.float())
+    mixed = torch.where(mask, single, 0.0), torch.where(mask, mask, x)
+    return mask * x, torch.where(mask, x, 0.0), (x > y).clone(), x > y, *mixed
 
-    x = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 0.0, 3.0])
-    for found, wanted in zip(Program(capture(function, *x))(*x), function(*x)):
-        assert torch.equal(found, wanted)
+
+def zeros(x, y):
+    return 1 / -(x - x), 1 / -(y + 1).log()
+
+
+@pytest.mark.parametrize("function", [masks, zeros])
+@pytest.mark.parametrize("backend, dtype, plan", VARIANTS)
+def test_masks_and_the_sign_of_zero(function, backend, dtype, plan):
+    """A mask is no number, and a kernel may have nothing else to write."""
+    x = torch.tensor([1.0, 2.0, 3.0], dtype=dtype), torch.tensor([1.0, 0.0, 3.0], dtype=dtype)
+    given = [each.to(device_of(backend)) for each in x]
+    program = Program(capture(function, *given), backend=backend, plan=plan)
+    for found, wanted in zip(program(*given), function(*x), strict=True):
+        torch.testing.assert_close(found.cpu(), wanted)
+
+
+@given(PROGRAMS, st.booleans())
+@pytest.mark.parametrize("backend, dtype, plan", [VARIANTS[0], VARIANTS[3]])
+def test_any_program_gives_what_eager_gives(backend, dtype, plan, function, transposed):
+    """Views, broadcasting, fusion and writing in place, in any order; and no input is written over."""
+    inputs = inputs_of(function)
+    inputs[0] = inputs[0].t() if transposed else inputs[0]
+    before, wanted = [each.clone() for each in inputs], function(*inputs)
+    found = Program(capture(function, *inputs), backend=backend, plan=plan)(*inputs)
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+    assert all(map(torch.equal, inputs, before))
+
+
+def test_results_that_are_one_tensor_or_an_input():
+    def function(x):
+        y = x @ x
+        return y, y, y.t(), x, x.t(), None
+
+    x = torch.arange(9.0).view(3, 3)
+    *found, nothing = Program(capture(function, x))(x)
+    assert nothing is None and found[0] is found[1] and found[3] is x
+    assert all(map(torch.equal, found, function(x)))
 
 
 def test_what_is_read_in_two_ways_is_not_written_over():
@@ -188,6 +225,30 @@ def test_what_is_read_in_two_ways_is_not_written_over():
     torch.testing.assert_close(program(x), function(x), rtol=1e-14, atol=0)
 
 
+def needed_later(x):
+    y = x @ x
+    return y.exp() @ y
+
+
+def of_other_strides(x):
+    y = x @ x
+    return (x + y.t()) @ x
+
+
+def in_two_ways(x):
+    y = x @ x
+    return (y + y.t()).exp() @ x
+
+
+@pytest.mark.parametrize("function", [needed_later, of_other_strides, in_two_ways])
+@pytest.mark.parametrize("backend, dtype, plan", [VARIANTS[0], VARIANTS[3]])
+def test_no_number_is_written_over_before_it_was_read_for_the_last_time(function, backend, dtype, plan):
+    """Torch's operators give new tensors; generated code writes where it reads."""
+    x = torch.arange(40 * 40, dtype=dtype).view(40, 40).sin() / 8  # of a few numbers, LLVM reads all before it writes
+    found = Program(capture(function, x), backend=backend, plan=plan)(x)
+    torch.testing.assert_close(found, function(x), rtol=1e-13, atol=1e-13)
+
+
 def test_inputs_are_those_that_were_captured():
     program = Program(capture(chain, *inputs_of(chain)))
     x, b = inputs_of(chain)
@@ -195,6 +256,8 @@ def test_inputs_are_those_that_were_captured():
         program(x)
     with pytest.raises(ValueError, match=r"input 0 must be as it was captured, \[3, 5\] of torch.float64 with strides"):
         program(x.t().contiguous().t(), b)
+    with pytest.raises(ValueError, match=r"on cpu, got \[3, 5\] of torch.float64 with strides \[5, 1\] on meta"):
+        program(x.to("meta"), b)
     with pytest.raises(ValueError, match="Program: backend must be one of torch, llvm, triton, got 'gcc'"):
         Program(capture(torch.exp, x), backend="gcc")
 

@@ -1,15 +1,19 @@
 """The sharding pass: values of one rank, bytes by formula; and which techniques come out of which layouts."""
 
 from copy import deepcopy
+from math import prod
 
 import pytest
 import torch
-from compilers.functions import DIFFERENTIABLE, gated, inputs_of, layer_norm, listed, mlp, relu_sum, softmax
+from compilers.functions import DIFFERENTIABLE, PROGRAMS, gated, inputs_of, layer_norm, listed, mlp, relu_sum, softmax
+from hypothesis import given
+from hypothesis import strategies as st
 from sampled import sampled
 from torch.func import functional_call
 
 import tinydist
 from tinydist.compilers import Layouts, Program, Sharded, capture, gather_results, partition, take_parts, with_gradients
+from tinydist.compilers.dim_names import reshaped
 from tinydist.compilers.graph import results
 from tinydist.model import GPT, GPTConfig
 from tinydist.tensor_parallel import shard
@@ -93,6 +97,17 @@ def test_any_input_may_be_cut_along_any_dim(function):
                 check(step, inputs, 2, layouts, "as they come")
 
 
+@given(
+    PROGRAMS,
+    st.sampled_from([None, 0, 1, Sharded(1, 2)]),
+    st.sampled_from([None, 0]),
+    st.sampled_from([None, 0]),
+    st.sampled_from([None, "as they come"]),
+)
+def test_any_program_on_any_layouts(function, of_matrix, of_column, of_row, outputs):
+    check(function, inputs_of(function), 2, [of_matrix, of_column, of_row, None], outputs)
+
+
 def test_a_cut_reduction_is_reduced_over_ranks_and_a_maximum_is_gathered():
     inputs = inputs_like((4, 6), (6,))
     assert check(relu_sum, inputs, 2, [0, None]).collectives == [("all_reduce", [])]
@@ -100,6 +115,73 @@ def test_a_cut_reduction_is_reduced_over_ranks_and_a_maximum_is_gathered():
     assert check(softmax, inputs, 2, [1, 0]).collectives[0][0] == "all_gather"
     normed = check(layer_norm, inputs_like((4, 6), (6,), (6,)), 2, [1, 0, 0], [1])
     assert normed.collectives == [("all_reduce", [4, 1])] * 2
+
+
+def twice(x):
+    y = 2 * x
+    return y, y, x
+
+
+def summed_in_another_dtype(x):
+    return x.sum(0, dtype=torch.float32)
+
+
+def transposed(x):
+    return x.t() + x.t()
+
+
+def of_nine_dims(x):
+    return 2 * x.view(4, 6, *[1] * 7).transpose(0, 1)
+
+
+@pytest.mark.parametrize("function", [twice, summed_in_another_dtype, transposed, of_nine_dims])
+@pytest.mark.parametrize("cut", [None, 0, 1])
+def test_results_of_any_kind(function, cut):
+    """One that is returned twice; dims that a sum drops; more dims than have names."""
+    inputs = inputs_like((4, 6))
+    check(function, inputs, 2, [cut], "as they come")
+    check(function, [inputs[0].t().contiguous().t()], 2, [cut])
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("backend", ["torch", "llvm"])
+def test_a_part_of_a_transposed_tensor_is_laid_out_as_the_graph_says(dim, backend):
+    if backend == "llvm":
+        pytest.importorskip("llvmlite", reason="kernels are compiled by llvmlite")
+    x, y = inputs_like((4, 6), (6, 4))
+    plan = Layouts(capture(lambda x, y: x.t() + y, x, y), 2, [None, dim], [dim])
+
+    def program():
+        return gather_results(plan, [Program(partition(plan), backend=backend)(*take_parts(plan, [x, y]))])
+
+    for (found,) in tinydist.launch(program, 2).results:
+        assert found.equal(x.t() + y)
+
+
+SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=3)
+
+
+@given(SIZES, SIZES, st.integers(0, 2), st.integers(1, 2), st.integers(1, 2))
+def test_a_view_of_a_part_is_the_part_of_the_view(before, after, dim, blocks, ranks):
+    """Of the numbers 0, 1, 2 ...: for each layout that follows a view, each rank has the numbers that it has."""
+    cut = Sharded(dim % len(before), blocks)
+    before[cut.dim] *= blocks * ranks
+    after = [*after, prod(before)] if prod(before) % prod(after) else [*after, prod(before) // prod(after)]
+    if prod(after) != prod(before):
+        return
+    x = torch.arange(prod(before)).view(before)
+    moved = reshaped(before, after, cut, ranks)
+    for rank in range(ranks):
+        if moved:
+            assert part(x, cut, ranks, rank).flatten().equal(part(x.view(after), moved, ranks, rank).flatten())
+
+
+def part(x, cut, ranks, rank):
+    return x.unflatten(cut.dim, (cut.blocks, ranks, -1)).select(cut.dim + 1, rank)
+
+
+def test_a_view_without_numbers_is_not_followed():
+    assert reshaped((0, 4), (0, 2, 2), Sharded(1), 2) is None
 
 
 def block(tensor_parallel, ranks):
@@ -150,8 +232,17 @@ def test_errors():
         ((2, [3, None, None, None]), r"Layouts: x_1 of shape \[2, 5, 8\] must have dim 3, divisible"),
         ((2, ["x", None, None, None]), "Layouts: inputs must be a Sharded, got 'x'"),
         ((0, [None] * 4), "Layouts: ranks must be an integer from 1"),
+        ((2, [Sharded(0, 0), None, None, None]), "Layouts: blocks of x_1 must be an integer >= 1, got 0"),
+        ((2, [Sharded("x"), None, None, None]), "Layouts: dim of x_1 must be an integer, got 'x'"),
     ]:
         with pytest.raises((ValueError, TypeError), match=words):
             Layouts(graph, *arguments)
+    plan = Layouts(graph, 1, [None] * 4)
+    for function, words in [
+        (lambda: take_parts(plan, [torch.ones(1)] * 3), "take_parts: the graph has 4 inputs, got 3"),
+        (lambda: gather_results(plan, []), "gather_results: the graph has 1 results, got 0"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            tinydist.launch(function, 1)
     with pytest.raises(ValueError, match="partition: layouts are for 2 ranks, but the group has 4"):
         tinydist.launch(lambda: partition(Layouts(graph, 2, [None] * 4)), 4)

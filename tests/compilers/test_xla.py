@@ -24,12 +24,13 @@ def test_ours_are_those_of_the_table(name):
     assert [str(each) for each in row(name, "tinydist", ours(CASES[name])).values()] == stored("tinydist")[name]
 
 
-def test_ours_send_no_more_than_xlas():
+def test_where_ours_send_more_than_xlas():
+    """Where an even cut falls within heads, XLA's propagation gathers less."""
     sent = {system: {name: int(each[-1]) for name, each in stored(system).items()} for system in ("tinydist", "XLA")}
     assert sent["tinydist"].keys() == sent["XLA"].keys() == CASES.keys()
-    assert [name for name in CASES if sent["tinydist"][name] > sent["XLA"][name]] == []
+    assert [name for name in CASES if sent["tinydist"][name] > sent["XLA"][name]] == ["attention, one weight"]
     same = [name for name in CASES if sent["tinydist"][name] == sent["XLA"][name]]
-    assert same == ["MLP, columns then rows", "batch cut"]
+    assert same == ["MLP, columns then rows", "attention, one weight by heads", "batch cut"]
 
 
 def test_hlo_is_read():

@@ -47,6 +47,18 @@ def test_power_sgd_equals_torchs(ranks, rank):
     assert any((whole[name] - expected[name]).abs().max() > 1e-4 for name in whole)  # it does compress
 
 
+def test_power_sgd_of_bf16():
+    """On two ranks with the same data: the rank-1 gradient of one row is sent whole."""
+
+    def program():
+        model = torch.nn.Linear(16, 16, bias=False, dtype=torch.bfloat16)
+        DDP(model, hook=PowerSGD(1, start=0))(torch.arange(16, dtype=torch.bfloat16)).sum().backward()
+        return model.weight.grad
+
+    for gradient in launch(program, 2).results:
+        torch.testing.assert_close(gradient.float(), torch.arange(16.0).expand(16, 16), rtol=2**-6, atol=0.1)
+
+
 @pytest.mark.parametrize("rank", [1, 2])
 def test_power_sgd_sends_thin_matrices(rank):
     def program(start):

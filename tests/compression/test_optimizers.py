@@ -64,6 +64,30 @@ def test_from_the_freeze_on_the_variance_stays():
     assert variance(1) < variance(2) == variance(3) == variance(4)
 
 
+@pytest.mark.parametrize("name", SENDERS)
+def test_without_a_variance_there_is_no_step(name):
+    """It would be m / eps: 1e8 times too long, without an error."""
+
+    def program():
+        seen, late, empty = (torch.nn.Parameter(torch.ones(size)) for size in (8, 8, 0))
+        optimizer = SENDERS[name]([seen, late, empty], **{FREEZE[name]: 1})
+        seen.grad, empty.grad = torch.ones(8), torch.ones(0)
+        optimizer.step()
+        optimizer.step()
+        late.grad = torch.ones(8)
+        optimizer.step()
+
+    with pytest.raises(ValueError, match=rf"{name}: a parameter of shape \[8\] had no gradient in the warm-up"):
+        tinydist.launch(program, 2)
+
+
+@pytest.mark.parametrize("name", [*SENDERS, "Lamb"])
+@pytest.mark.parametrize("option, number", [("betas", (0.9, 1.0)), ("betas", 0.9), ("eps", -1.0)])
+def test_options_that_would_divide_by_0(name, option, number):
+    with pytest.raises(ValueError, match=f"^{name}: {option} must be"):
+        (SENDERS | {"Lamb": Lamb})[name]([torch.ones(2)], **{option: number})
+
+
 def test_zero_one_adam_sends_everything_then_bits_then_nothing():
     """The variance moves in steps 1 to 2, 4, 6 (interval 2); from step 7 on every second step sends."""
 

@@ -42,11 +42,9 @@ def call(function, arguments, **options):
 
 
 def optimizer(made, **more):
-    """Options that torch's optimizers do not check either stay as they are."""
     return call(
         lambda **given: moved(made(**given)),
         lambda: dict(params=parameters(), lr=0.1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1, **more),
-        kept=("betas", "eps", "weight_decay"),
     )
 
 

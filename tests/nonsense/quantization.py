@@ -7,7 +7,8 @@ from nonsense.calls import Call
 from torch import nn
 
 from tinydist import quantization
-from tinydist.quantization import BlockKVCache, in_blocks, inputs_of, load_gguf, quantize, save_gguf
+from tinydist.attention.decoder import Decoder, DecoderConfig
+from tinydist.quantization import BlockKVCache, in_blocks, inputs_of, load_gguf, quantize, save_gguf, save_llama
 
 
 def signed(function, arguments, **options):
@@ -33,6 +34,12 @@ def saved(**given):
         return [list(each.shape) for each in load_gguf(file.name)[0].values()]
 
 
+def saved_for_llama(**given):
+    with tempfile.NamedTemporaryFile() as file:
+        save_llama(file.name, **given)
+        return sorted(load_gguf(file.name)[0])
+
+
 def rounding(function, **more):
     return signed(
         function, lambda: dict(weight=weight(), bits=4, group=16) | {name: make() for name, make in more.items()}
@@ -56,6 +63,7 @@ CALLS = {
     ),
     "matmul": signed(quantization.matmul, lambda: dict(x=torch.ones(2, 64), weight=quantize(weight()))),
     "save_gguf": Call(saved, lambda: dict(tensors={"w": torch.ones(2)}, keys={"a": 1}, alignment=32)),
+    "save_llama": Call(saved_for_llama, lambda: dict(decoder=Decoder(DecoderConfig(layers=1)), context=64)),
     "round_to_nearest": rounding(quantization.round_to_nearest),
     "gptq": signed(quantization.gptq, lambda: dict(weight=weight(), inputs=inputs(), bits=4, group=16, damping=0.01)),
     "awq": rounding(quantization.awq, inputs=inputs),

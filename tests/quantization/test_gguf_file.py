@@ -81,6 +81,17 @@ def test_an_alignment_of_its_own(tmp_path):
     assert same(load_gguf(tmp_path / "wide.gguf")[0]["Q4_K"], TENSORS["Q4_K"])
 
 
+def test_what_was_read_can_be_written_again(tmp_path):
+    """The alignment, too: where tensors begin is counted with the one that the file names."""
+    keys = {"integers": [1, -1], "large": [2**40, 1], "unsigned": 2**64 - 1, "float": 1e300, "none": []}
+    save_gguf(tmp_path / "one.gguf", TENSORS, keys | {"general.alignment": 512})
+    tensors, found = load_gguf(tmp_path / "one.gguf")
+    assert found == keys | {"general.alignment": 512}
+    save_gguf(tmp_path / "two.gguf", tensors, found)
+    assert (tmp_path / "two.gguf").read_bytes() == (tmp_path / "one.gguf").read_bytes()
+    assert all(same(tensors[name], each) for name, each in TENSORS.items())
+
+
 def test_a_damaged_file_is_refused_in_words_or_read(path):
     """Bytes of the header changed, or the file cut off: nothing but ValueError, and never more memory than the file."""
     whole, dice, refused = path.read_bytes(), random.Random(0), 0
@@ -111,16 +122,16 @@ def described(shape, code, begin):
     "data, words",
     [
         (b"", "is empty"),
-        (b"PK\x03\x04" + bytes(20), "at byte 0 does not begin with GGUF"),
+        (b"PK\x03\x04" + bytes(20), "at byte 0: does not begin with GGUF"),
         (b"GGUF\x02\0\0\0" + bytes(16), "version must be 3, got 2"),
-        (header(3, 1, 0), "8 more bytes were announced, and 0 are left"),
-        (header(3, 0, 1) + struct.pack("<Q", 2**60), r"1152921504606846976 more bytes were announced"),
+        (header(3, 1, 0), "8 bytes were announced, and 0 are left"),
+        (header(3, 0, 1) + struct.pack("<Q", 2**60), r"1152921504606846976 bytes were announced"),
         (header(3, 0, 1) + struct.pack("<Q1sIIQ", 1, b"k", 9, 4, 2**61), "a list of 2305843009213693952 was announced"),
         (header(3, 0, 1) + struct.pack("<Q1sI", 1, b"k", 99), "the type of a value is 99, which we do not know"),
         (header(3, 1, 0) + described([32], 99, 0), "the type of a tensor is 99; we know fp32, fp16, bf16, Q4_0"),
         (header(3, 1, 0) + described([48], 2, 0), "'w' has 48 weights in a row, which blocks of 32 do not divide"),
-        (header(3, 1, 0) + described([32], 2, 1 << 50) + bytes(64), "18 more bytes were announced, and 0 are left"),
-        (header(3, 1, 0) + described([2**62, 2**62], 0, 0) + bytes(64), "more bytes were announced"),
+        (header(3, 1, 0) + described([32], 2, 1 << 50) + bytes(64), "18 bytes were announced, and 0 are left"),
+        (header(3, 1, 0) + described([2**62, 2**62], 0, 0) + bytes(64), "bytes were announced"),
         (header(3, 1, 0) + described([0, 32], 2, 0) + bytes(64), r"a tensor has the shape \[32, 0\]"),
         (header(3, 2, 0) + 2 * described([32], 2, 0) + bytes(64), "'w' is there twice"),
         (header(3, 1, 0) + described([1] * 9, 2, 0), "a tensor has 9 dims; 1 to 4 are possible"),
@@ -144,6 +155,9 @@ def test_damage_is_named(tmp_path, data, words):
         ({}, {"key": None}, "save_gguf: 'key' must be a str, bool, int, float, or a list of one of them, got None"),
         ({}, {"key": [1, "a"]}, "a list of one of them"),
         ({}, {"key": 2**70}, "a list of one of them"),
+        ({}, {"key": [True, 2]}, "a list of one of them"),
+        ({}, {1: 2}, r"save_gguf: the names of tensors and keys must be a list, each item a str, got \[1\]"),
+        ({}, {"general.alignment": 24}, "save_gguf: general.alignment must be a power of 2, got 24"),
     ],
 )
 def test_what_cannot_be_written(tmp_path, tensors, keys, words):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tinydist.attention.decoder import Decoder, DecoderConfig
+from tinydist.attention.decoder import Decoder, DecoderConfig, generate
 from tinydist.attention.kv_cache import KVCache
 from tinydist.quantization import FORMATS, BlockKVCache, BlockLinear, Blocks, in_blocks, matmul, quantize
 from tinydist.quantization.matvec import matvec
@@ -53,6 +53,14 @@ def test_a_decoder(name, error):
     assert isinstance(model.head, nn.Linear)
 
 
+def test_a_decoder_in_blocks_writes_with_its_cache():
+    model = in_blocks(Decoder(CONFIG), "Q8_0")
+    tokens, caches = torch.randint(0, 256, (2, 16), generator=GENERATOR), model.caches(2, 16)
+    expected, found = model(tokens), model(tokens, caches)
+    assert (found - expected).norm() / expected.norm() < 0.02  # a code of x may be rounded the other way
+    assert generate(model, list(tokens), 3).shape == (2, 3)
+
+
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_0"])
 def test_a_cache_in_blocks_keeps_what_the_format_keeps(name):
     cache, plain = BlockKVCache(2, 4, 8, 32, name), KVCache(2, 4, 8, 32)
@@ -66,12 +74,37 @@ def test_a_cache_in_blocks_keeps_what_the_format_keeps(name):
     assert cache.nbytes == plain.nbytes * FORMATS[name].bits / 32
 
 
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("shape", [(0, 256), (3, 0)])
+def test_of_no_weights(name, shape):
+    w = quantize(torch.empty(shape), name)
+    assert w.shape == shape and w.dequantize().shape == shape
+    assert matmul(torch.ones(2, shape[1]), w).equal(torch.zeros(2, shape[0]))
+
+
+def test_a_layer_that_is_shared_stays_shared():
+    layer = nn.Linear(32, 32)
+    first, _, last = in_blocks(nn.Sequential(layer, nn.ReLU(), layer))
+    assert isinstance(first, BlockLinear) and first is last
+
+
+def test_a_layer_that_does_not_fit_is_named_before_any_is_replaced():
+    model = nn.Sequential(nn.Linear(32, 33), nn.Linear(33, 2))
+    with pytest.raises(ValueError, match=r"in_blocks: 1.in_features \(33\) must be divisible by 32"):
+        in_blocks(model)
+    assert isinstance(model[0], nn.Linear)
+    assert isinstance(in_blocks(model, keep=["1"])[0], BlockLinear)
+    with pytest.raises(ValueError, match="in_blocks: model must have its nn"):
+        in_blocks(model[1])
+
+
 def test_errors():
     with pytest.raises(ValueError, match="blocks of 32, which must divide head_dim, got 24"):
         BlockKVCache(1, 1, 1, 24)
     with pytest.raises(ValueError, match=r"matmul: expected \[..., in\] and \[out, in\], got \[3, 32\] and \[2, 64\]"):
         matmul(torch.zeros(3, 32), quantize(torch.zeros(2, 64)))
-    assert isinstance(quantize(torch.zeros(2, 64)), Blocks)
+    with pytest.raises(TypeError, match="Blocks: format must be a Format, got 'Q8_0'"):
+        Blocks(torch.zeros(34, dtype=torch.uint8), "Q8_0")
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q8_0"])
@@ -87,6 +120,12 @@ def test_matvec_is_the_product(name, threads):
         torch.set_num_threads(before)
     assert found.shape == (2, 3, 5)
     assert torch.allclose(found, matmul(x, w), atol=128 * torch.finfo(torch.float32).eps * 8)
+
+
+@pytest.mark.parametrize("shape", [(0, 32), (3, 0)])
+def test_matvec_of_no_weights(shape):
+    pytest.importorskip("llvmlite", reason="kernels over blocks are compiled by llvmlite")
+    assert matvec(torch.ones(2, shape[1]), quantize(torch.empty(shape))).equal(torch.zeros(2, shape[0]))
 
 
 def test_matvec_errors():

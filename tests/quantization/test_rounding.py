@@ -46,8 +46,8 @@ def test_bits():
 @given(seed=SEEDS)
 def test_the_rest_makes_up_as_least_squares_would(seed):
     """For the error of the first column: the argmin of |error g_0 - moved G|, by the equations of least squares."""
-    w, inputs = case(seed, width=8, rows=3)
-    upper = inverse_factor(inputs, w, damping=1e-9)
+    _, inputs = case(seed, width=8, rows=3)
+    upper = inverse_factor(inputs.gram, damping=1e-9)
     error = torch.tensor([0.7, -0.2, 0.4], dtype=torch.float64)
     moved = torch.outer(error / upper[0, 0], upper[0, 1:])
     expected = torch.outer(error, torch.linalg.solve(inputs.gram[1:, 1:], inputs.gram[1:, 0]))
@@ -100,10 +100,32 @@ def test_groups_must_divide(method):
         method(w, inputs, 4, 48)
 
 
-def test_gptq_needs_inputs_of_this_layer():
+@pytest.mark.parametrize("method", [awq, gptq])
+def test_inputs_must_be_those_of_the_layer(method):
     w, inputs = case(0)
-    with pytest.raises(ValueError, match=r"gptq: inputs have 64 channels, but weight is \[16, 32\]"):
-        gptq(w[:, :32], inputs, 4, 16)
+    with pytest.raises(ValueError, match=rf"{method.__name__}: inputs have 64 channels, but weight is \[16, 32\]"):
+        method(w[:, :32], inputs, 4, 16)
     nothing = Inputs(torch.zeros(64, 64, dtype=torch.float64), torch.zeros(64, dtype=torch.float64))
     with pytest.raises(ValueError, match="no input has passed the layer"):
-        gptq(w, nothing, 4, 16)
+        method(w, nothing, 4, 16)
+    with pytest.raises(ValueError, match=f"{method.__name__}: inputs must be finite"):
+        method(w, inputs_like(torch.full((2, 64), torch.nan)), 4, 16)
+    with pytest.raises(ValueError, match=r"weight and rounded must be \[out, in\], got \[16, 64\] and \[1, 64\]"):
+        output_error(w, w[:1], inputs)
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, 1e6])
+@pytest.mark.parametrize("method", [round_to_nearest, awq, gptq])
+def test_steps_of_fp16_hold_no_such_weight(method, number):
+    w, inputs = case(0)
+    w[0, 0] = number
+    with pytest.raises(ValueError, match=f"{method.__name__}: scales are in fp16, so numbers must be finite"):
+        method(w, 4, 16) if method is round_to_nearest else method(w, inputs, 4, 16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_half_precision_are_rounded_as_in_fp32(dtype):
+    """The range of a group may exceed fp16's."""
+    w = torch.tensor([[65504.0, -65504.0, 1.0, 0.0]], dtype=dtype)
+    w = w.clamp(-65280, 65280)  # of bf16, the next number is above 65504
+    assert round_to_nearest(w, 2, 4).equal(round_to_nearest(w.float(), 2, 4).to(dtype))

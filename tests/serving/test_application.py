@@ -3,11 +3,13 @@
 import csv
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
 
+from benchmarks import tracing
 from tinydist.serving.completions import parse
 from tinydist.syllabus.copy_course import names_in
 
@@ -92,3 +94,16 @@ def test_a_stored_answer_has_its_tokens(stored):
     prompts = [json.loads(each)["prompt"] for each in between.bodies]
     expected = sum(len(each.encode()) + plain.MAX_TOKENS for each in prompts)
     assert {int(row["tokens"]) for row in stored.values()} == {expected}
+
+
+def test_our_program_connects_to_the_server_alone():
+    rows = tracing.traced(sys.executable, "plain.py")
+    assert [row["addresses"] for row in rows] == [row["to_server"] for row in rows] == [1, 1]
+    assert not any(row["elsewhere"] for row in rows)
+
+
+def test_langchain_connected_to_the_server_alone_unless_tracing_was_on():
+    with STORED.with_name("22_tracing.csv").open() as file:
+        off, on = csv.DictReader(file)
+    assert (off["addresses"], off["elsewhere"], off["with_question"]) == ("1", "0", "False")
+    assert on["addresses"] == "2" and on["with_question"] == "True"

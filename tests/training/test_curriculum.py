@@ -16,6 +16,7 @@ from tinydist.training.curriculum import CurriculumBatches, fixed_discrete, fixe
     [
         (fixed_linear(8, 1024, 100), {0: 8, 1: 16, 10: 104, 50: 512, 99: 1008, 100: 1024, 500: 1024}),
         (fixed_root(8, 1024, 100), {0: 8, 1: 104, 10: 328, 25: 512, 50: 720, 99: 1016, 100: 1024}),
+        (fixed_linear(10, 100, 37), {37: 96, 38: 96, 39: 100}),  # the most is no multiple: it comes after the last step
         (fixed_discrete([1, 2, 3], [5, 10]), {0: 1, 5: 1, 6: 2, 10: 2, 11: 3, 99: 3}),
     ],
 )
@@ -35,6 +36,26 @@ def test_as_many_last_steps_as_changes():
     words = r"^fixed_discrete: difficulties \(2\) must be one more than last_steps \(2\)$"
     with pytest.raises(ValueError, match=words):
         fixed_discrete([1, 2], [5, 10])
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (lambda: fixed_root(100, 8, 10), r"^fixed_root: least \(100\) must be <= most \(8\)$"),
+        (lambda: fixed_discrete([1, 2, 3], [20, 10]), r"^fixed_discrete: last_steps must increase, got \[20, 10\]$"),
+    ],
+)
+def test_schedules_that_would_go_down(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        wrong()
+
+
+@pytest.mark.parametrize("length", [0, -3, 2.5])
+def test_a_length_is_an_integer_from_1(length):
+    """Rows that end before their third last token would be as silent as rows of 3."""
+    batches = CurriculumBatches(np.arange(100, dtype=np.uint8), 2, 8, difficulty=lambda step: length)
+    with pytest.raises(ValueError, match=rf"difficulty\(step\) must be an integer >= 1, got {length}$"):
+        batches[0]
 
 
 def test_rows_are_cut_after_their_first_tokens():

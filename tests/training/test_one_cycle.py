@@ -33,6 +33,13 @@ def test_the_rate_rises_once_and_falls_once_and_momentum_goes_the_other_way(step
     assert rates[0] == pytest.approx(1 / 25) and rates[steps - 1 :] == pytest.approx([1 / 25e4] * 4)
 
 
+def test_cycles_that_would_go_the_other_way():
+    with pytest.raises(ValueError, match=r"^one_cycle: start and end divide the peak, so they must be >= 1, got 0.04"):
+        one_cycle(1.0, 10, start=0.04)
+    with pytest.raises(ValueError, match=r"^one_cycle_momentum: least \(0.9\) must be <= most \(0.5\)$"):
+        one_cycle_momentum(10, most=0.5, least=0.9)
+
+
 def test_a_rise_of_less_than_a_step_is_refused():
     with pytest.raises(ValueError, match=r"^one_cycle: rise x steps = 0.1 x 10 must be > 1, and < steps$"):
         one_cycle(1.0, 10, rise=0.1)

@@ -95,6 +95,23 @@ def test_flops_of_a_whole_step_are_those_of_its_tokens():
     assert flops_of_step(CONFIG, 3, 12, [12] * 4) == 3 * 12 * flops_per_token(GPT(CONFIG))
 
 
+def test_layer_tokens_are_those_that_layers_compute():
+    assert layer_tokens(2, 10, 5, 3, 4) == layer_tokens(2, 5, 5, 3, 4) == 2 * 5 * 4
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (lambda: layer_tokens(2, 3, 5, 7, 4), r"^layer_tokens: dropping \(7\) must be <= layers \(4\)$"),
+        (lambda: kept_schedule(128, 16, 10), r"^kept_schedule: least \(128\) must be <= most \(16\)$"),
+        (lambda: made(0), "^keep: tokens must be an integer >= 1, or None, got 0$"),
+    ],
+)
+def test_numbers_that_no_run_has(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        wrong()
+
+
 def test_more_tokens_than_there_are():
     with pytest.raises(ValueError, match=r"^kept_places: kept \(9\) must be <= length \(8\)$"):
         kept_places(1, 8, 9)

@@ -56,6 +56,23 @@ def test_a_moving_average_is_a_weighted_mean(losses, kept):
         assert found == pytest.approx(sum(w * loss for w, loss in zip(weights, losses)) / sum(weights))
 
 
+def test_after_the_last_step_the_rate_stays():
+    assert growing(1e-3, 1.0, 5)(500) == growing(1e-3, 1.0, 5)(4)
+
+
+@pytest.mark.parametrize(
+    "rates, losses, factor, words",
+    [
+        (RATES[::-1], [1.0] * 41, 1.5, "rates must increase"),
+        (RATES, [1.0] * 41, 1.0, r"factor \(1.0\) must be > 1"),
+        (RATES, [-1.0] * 41, 1.5, "the loss must be >= 0 for a factor of it, got -1$"),
+    ],
+)
+def test_what_has_no_reading(rates, losses, factor, words):
+    with pytest.raises(ValueError, match=f"^read_range_test: .*{words}"):
+        read_range_test(rates, losses, factor)
+
+
 def test_as_many_rates_as_losses():
     with pytest.raises(
         ValueError, match=r"^read_range_test: rates \(41\) and losses \(40\) must be as many, at least 3$"

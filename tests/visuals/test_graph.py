@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from visuals.drawn import assert_can_be_read, written
 
-from tinydist.visuals.graph import graph, placed, places, width_of
+from tinydist.visuals.graph import BOX, Passing, graph, placed, places, width_of
 
 NAMES = {"a": "first", "b": "second", "c": "third", "d": "fourth"}
 ARROWS = [("a", "b"), ("b", "c"), ("a", "c"), ("a", "d")]
@@ -27,8 +27,18 @@ def test_each_stands_below_all_that_it_needs():
     assert all(row_of[below] == row_of[above] + 1 for path in paths for above, below in pairwise(path))
 
 
+def test_a_row_has_room_for_five_and_others_stand_below():
+    names = {str(number): "a name" for number in range(8)}
+    arrows = [("0", each) for each in list(names)[1:]]
+    rows, paths = placed(names, arrows)
+    assert [len([each for each in row if each in names]) for row in rows] == [1, 5, 2]
+    passed = {path[1] for path in paths if len(path) > 2}
+    assert passed == {Passing("0", 1)} and rows[1].count(Passing("0", 1)) == 1  # both arrows go through one place
+    assert_can_be_read(graph(names, arrows))
+
+
 def test_a_row_is_centered():
-    row = ["a", (0, 1), "b"]
+    row = ["a", Passing("c", 1), "b"]
     assert sum(x for _, x in places(row)) == pytest.approx(0)
     assert places_are_within(row)
 
@@ -44,3 +54,10 @@ def test_an_arrow_to_nothing_is_named():
 
 def test_two_boxes_can_be_read():
     assert_can_be_read(graph({"a": "the first of all", "b": "the second"}, [("a", "b")]))
+
+
+def test_keys_may_be_numbers():
+    """A box is a box, and an arrow passes beside it."""
+    rows, _ = placed({0: "x", 1: "mul", 2: "add"}, [(0, 1), (1, 2), (0, 2)])
+    (box, at), (_, beside) = sorted(places(rows[1]), key=lambda each: each[0] != 1)
+    assert box == 1 and abs(at - beside) > BOX / 2

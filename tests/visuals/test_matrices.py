@@ -30,3 +30,9 @@ def test_all_cells_have_one_size_and_the_first_row_is_at_the_top():
     assert sizes == [pytest.approx(sizes[0], rel=0.01)] * 3
     tops = [each.get_window_extent().y1 for each in axes]
     assert tops == [pytest.approx(tops[0])] * 3 and axes[0].get_ylim() == (8, 0)
+
+
+def test_rows_and_columns_have_whole_numbers():
+    [axes] = visuals.matrices({"long": torch.ones(17, 62)}, "row", "column").axes
+    ticks = [*axes.get_xticks(), *axes.get_yticks()]
+    assert len(ticks) > 6 and all(tick == round(tick) for tick in ticks)

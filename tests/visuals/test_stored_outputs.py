@@ -38,12 +38,12 @@ def test_where_it_is_not_the_stored_outputs_are_shown_and_it_is_said(cell, capsy
     shown = []
     monkeypatch.setattr(stored_outputs, "display", lambda data, **options: shown.append(data))
     cell("absent_package", "1 + 1\n")
-    said = "Not run, since absent_package is not installed. What the notebook has stored for it follows.\n"
+    said = "Not run: absent_package is not installed. The output stored in the notebook:\n"
     assert capsys.readouterr() == ("before\n", said)
     assert shown == [{"text/plain": "2"}]
 
 
 def test_a_cell_that_was_changed_has_nothing_stored(cell, capsys):
     cell("absent_package", "1 + 2")
-    out, said = capsys.readouterr()
-    assert (out, said[:7]) == ("", "Not run")
+    said = "Not run: absent_package is not installed. The notebook has stored no output.\n"
+    assert capsys.readouterr() == ("", said)

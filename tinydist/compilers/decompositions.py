@@ -4,14 +4,20 @@
     layer norm    d = x - mean(x)                  y = d rsqrt(mean(d d) + eps) w + b
 
 A compiler that knows ten operators and these rows knows the layers too. Each row is a formula of the layer's paper, or
-its derivative; y is what forward gave, dy the gradient of it.
+its derivative; y is what forward gave, dy the gradient of it. A row that gives NotImplemented leaves the operator to
+torch. So do all of them for integers, for tensors without elements, and in fp16, where torch's layers compute in fp32
+since sums overflow. In bf16 each step is rounded.
 """
 
 import math
+from functools import wraps
 
 import torch
 
+from .operators import FLOATS
+
 aten = torch.ops.aten
+DTYPES = FLOATS | {torch.bfloat16}
 
 
 def softmax(x, dim, half_to_float):
@@ -34,8 +40,8 @@ def log_softmax_backward(dy, y, dim, dtype):
 
 def layer_norm(x, shape, weight, bias, eps):
     dims = list(range(-len(shape), 0))
-    centred = x - mean(x, dims)
-    rstd = (mean(centred * centred, dims) + eps).rsqrt()
+    centred = x - mean(x, dims, True)
+    rstd = (mean(centred * centred, dims, True) + eps).rsqrt()
     y = centred * rstd
     y = y if weight is None else y * weight
     return y if bias is None else y + bias, x.mean(dims, keepdim=True), rstd
@@ -45,16 +51,18 @@ def layer_norm_backward(dy, x, shape, x_mean, rstd, weight, bias, wanted):
     dims, before = list(range(-len(shape), 0)), list(range(x.ndim - len(shape)))
     normed = (x - x_mean) * rstd
     g = dy if weight is None else dy * weight
-    dx = (g - mean(g, dims) - normed * mean(g * normed, dims)) * rstd
+    dx = (g - mean(g, dims, True) - normed * mean(g * normed, dims, True)) * rstd
     return dx if wanted[0] else None, *(
         (each.sum(before).view(shape) if before else each) if asked else None
         for each, asked in zip((dy * normed, dy), wanted[1:])
     )
 
 
-def mean(x, dims, keepdim=True, dtype=None):
-    count = math.prod(x.shape[dim] for dim in dims)
-    return x.sum(dims, keepdim=keepdim) * (1 / count)
+def mean(x, dims=None, keepdim=False, dtype=None):
+    if dtype:
+        return NotImplemented
+    total = x.sum(dims, keepdim=keepdim)
+    return total * (total.numel() / x.numel())
 
 
 SLOPE = math.sqrt(2 / math.pi)
@@ -83,8 +91,10 @@ def keep_dims(reduce):
     """Reduce and keep the dims, then drop them: a view."""
 
     def reduced(x, dims=(), keepdim=False, **options):
+        if options or not x.ndim or (dims and keepdim):
+            return NotImplemented
         dims = [dims] if isinstance(dims, int) else list(dims or range(x.ndim))
-        return NotImplemented if keepdim or options else reduce(x, dims).squeeze(dims)
+        return reduce(x, dims) if keepdim else reduce(x, dims).squeeze(dims)
 
     return reduced
 
@@ -93,7 +103,27 @@ def sum_of_all(x, dtype=None):
     return NotImplemented if dtype or not x.ndim else x.sum(list(range(x.ndim)), keepdim=True).view([])
 
 
-DECOMPOSITIONS = {
+def ones_like(x, dtype=None, **options):
+    return torch.full(x.shape, 1.0, dtype=dtype or x.dtype, device=x.device)
+
+
+def baddbmm(bias, a, b, *, beta=1, alpha=1):
+    return torch.bmm(a, b) * alpha + bias * beta if beta else NotImplemented  # with 0 a NaN in bias counts for nothing
+
+
+def or_torch(steps):
+    """The steps, where torch's own operator would give the same."""
+
+    @wraps(steps)
+    def decomposed(*args, **options):
+        tensors = [each for each in args if isinstance(each, torch.Tensor)]
+        same = all(each.dtype in DTYPES and each.numel() for each in tensors)
+        return steps(*args, **options) if same else NotImplemented
+
+    return decomposed
+
+
+STEPS = {
     aten._softmax.default: softmax,
     aten._softmax_backward_data.default: softmax_backward,
     aten._log_softmax.default: log_softmax,
@@ -106,15 +136,16 @@ DECOMPOSITIONS = {
     aten.silu_backward.default: silu_backward,
     aten.tanh_backward.default: lambda dy, y: dy * (1 - y * y),
     aten.sigmoid_backward.default: lambda dy, y: dy * y * (1 - y),
-    aten.threshold_backward.default: lambda dy, x, least: torch.where(x > least, dy, 0.0),
+    aten.threshold_backward.default: lambda dy, x, least: torch.where(x <= least, 0.0, dy),  # NaN: dy, as torch does
     aten.pow.Tensor_Scalar: lambda x, power: x * x if power == 2 else NotImplemented,
-    aten.ones_like.default: lambda x, **options: torch.full(x.shape, 1.0, dtype=x.dtype, device=x.device),
+    aten.ones_like.default: ones_like,
     aten.rsub.Scalar: lambda x, other, alpha=1: NotImplemented if alpha != 1 else -x + other,
     aten.mean.dim: mean,
-    aten.mean.default: lambda x: x.sum() * (1 / x.numel()),
+    aten.mean.default: lambda x, dtype=None: NotImplemented if dtype else x.sum() * (1 / x.numel()),
     aten.sum.default: sum_of_all,
     aten.sum.dim_IntList: keep_dims(lambda x, dims: x.sum(dims, keepdim=True)),
     aten.amax.default: keep_dims(lambda x, dims: x.amax(dims, keepdim=True)),
-    aten.addmm.default: lambda bias, a, b: a @ b + bias,
-    aten.baddbmm.default: lambda bias, a, b, beta=1, alpha=1: torch.bmm(a, b) * alpha + bias * beta,
+    aten.addmm.default: lambda bias, a, b, **factors: NotImplemented if factors else a @ b + bias,
+    aten.baddbmm.default: baddbmm,
 }
+DECOMPOSITIONS = {operator: or_torch(steps) for operator, steps in STEPS.items()}

@@ -19,7 +19,7 @@ from .operators import POINTWISE, REDUCTIONS
 
 aten = torch.ops.aten
 MATMULS = {aten.mm.default: ("mk", "kn", "mn"), aten.bmm.default: ("bmk", "bkn", "bmn")}
-SUMS = {*MATMULS, aten.sum.dim_IntList}  # of dims that the result has not
+SUMS = {*MATMULS, aten.sum.dim_IntList}  # over dims that the result lacks
 NAMES = (1000003, 1000033, 1000037, 1000039, 1000081, 1000099, 1000117, 1000121)  # primes: no product is one of them
 
 
@@ -39,8 +39,8 @@ def names_of_dims(node):
     if node.target in POINTWISE:
         shape = value(node).shape
         return {each: aligned(shape, value(each).shape) for each in inputs}, list(range(len(shape)))
-    if node.target in REDUCTIONS:
-        names = list(range(value(inputs[0]).ndim))
+    if node.target in REDUCTIONS and value(node).ndim == value(inputs[0]).ndim > 0:  # dims are kept
+        names = list(range(value(node).ndim))
         dims = {dim % len(names) for dim in node.args[1]}
         return {inputs[0]: names}, [None if name in dims else name for name in names]
     if node.target is aten.stack.default:
@@ -60,7 +60,9 @@ def through_view(node):
     source = node.args[0]
     like = tree_leaves(value(source))[0]
     names = NAMES[: like.ndim]
-    probe = torch.empty_strided(like.shape, names, device="meta")
+    if len(names) < like.ndim:
+        return {}, []
+    probe = torch.empty_strided(like.shape, names, dtype=like.dtype, device="meta")
     whole = probe if isinstance(value(source), torch.Tensor) else [probe] * len(value(source))
     made = tree_leaves(node.target(whole, *node.args[1:]))[0]
     sizes = dict(zip(names, like.shape))
@@ -74,7 +76,7 @@ def reshaped(before, after, cut, ranks):
     lead = prod(before[: cut.dim]) * cut.blocks  # so many stand before the axis that is cut
     for dim, size in enumerate(after):
         begin = prod(after[:dim])
-        if lead % begin == 0 and lead < begin * size:
+        if begin and lead % begin == 0 and lead < begin * size:
             blocks = lead // begin
             return Sharded(dim, blocks) if size % (blocks * ranks) == 0 else None
     return None

@@ -11,11 +11,15 @@ the one that needs it become one, if
     a = exp(x);  b = a @ w;  c = a + b       a and c share a shape and an edge, and still cannot be one kernel
 
 A chain of k pointwise operators on n bytes moves 2 k n bytes one by one, and 2 n fused. Fusion helps nothing where
-arithmetic takes longer than memory: a matmul of large matrices is left to torch.
+arithmetic takes longer than memory: a matmul of large matrices is left to torch. Random operators keep their order, as
+each moves the generator on.
 
 Sources: Chen et al. 2018, TVM (which operators may be fused); Ansel et al. 2024, PyTorch 2 (TorchInductor's scheduler).
 """
 
+from itertools import pairwise
+
+import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
@@ -38,6 +42,11 @@ class Groups:
     def __init__(self, graph):
         self.order = {node: place for place, node in enumerate(graph.nodes)}
         self.of = {node: [node] for node in graph.nodes}
+        self.makers = {node: [*node.all_input_nodes] for node in graph.nodes}
+        self.users = {node: [*node.users] for node in graph.nodes}
+        for one, other in pairwise(filter(is_random, graph.nodes)):
+            self.makers[other].append(one)
+            self.users[one].append(other)
 
     def join(self, maker, user):
         one, other = self.of[maker], self.of[user]
@@ -50,14 +59,14 @@ class Groups:
     def comes_back(self, both):
         """Does what runs after these include what they need?"""
         inside, seen = set(both), set()
-        ahead = [user for node in both for user in node.users if user not in inside]
+        ahead = [user for node in both for user in self.users[node] if user not in inside]
         while ahead:
             node = ahead.pop()
             if node in inside:
                 return True
             if node not in seen:
                 seen.add(node)
-                ahead += [user for each in self.of[node] for user in each.users]
+                ahead += [user for each in self.of[node] for user in self.users[each]]
         return False
 
     def steps(self):
@@ -70,13 +79,17 @@ class Groups:
                 return
             done.add(id(group))
             for each in group:
-                for maker in each.all_input_nodes:
+                for maker in self.makers[each]:
                     run(maker)
             found.append(Kernel(group, *space_of(group)) if is_fusable(node) else node)
 
         for node in self.order:
             run(node)
         return found
+
+
+def is_random(node):
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def moved(step):

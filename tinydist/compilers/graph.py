@@ -31,7 +31,8 @@ from .operators import is_pointwise
 
 aten = torch.ops.aten
 RESHAPES = {aten.view.default, aten._unsafe_view.default}
-SAME = {aten.detach.default, aten.alias.default}  # give their argument
+SAME = {aten.detach.default, aten.alias.default}  # return their argument
+NOT_GIVEN = "the function uses a tensor that is not one of its inputs (a parameter, torch.tensor): pass it as an input"
 
 
 @validate(function=function)
@@ -43,6 +44,10 @@ def capture(function, *inputs) -> Graph:
         graph = make_fx(function, decomposition_table=DECOMPOSITIONS, tracing_mode="fake")(*inputs).graph
     except GuardOnDataDependentSymNode as error:
         raise ValueError("capture: the function asks for data of a tensor (if, while), and there is none") from error
+    except AssertionError as error:
+        if "FakeTensor" not in str(error):
+            raise
+        raise ValueError(f"capture: {NOT_GIVEN}") from error
     check(graph)
     for simplify in (drop_same, move_views_up, drop_expands, Graph.eliminate_dead_code):
         simplify(graph)
@@ -59,6 +64,8 @@ def check(graph):
         known = [each for each in tree_leaves(node.meta.get("val")) if isinstance(each, torch.Tensor)]
         if not (known and all(type(n) is int for each in known for n in each.shape)):
             raise ValueError(f"capture: what {node.target} gives depends on data of a tensor, and there is none")
+    if graph.find_nodes(op="get_attr"):
+        raise ValueError(f"capture: {NOT_GIVEN}")
 
 
 @validate(function=function)
@@ -78,22 +85,22 @@ def with_gradients(function):
 
 
 def is_view(node):
-    """Has what it gives no bytes of its own?"""
+    """Is its result in the bytes of its input?"""
     return node.target in (operator.getitem, aten._unsafe_view.default) or getattr(node.target, "is_view", False)
 
 
 def value(node):
-    """The fake tensor that stands for what a node gives."""
+    """The fake tensor of a node's result."""
     return node.meta["val"]
 
 
 def results(graph):
-    """The nodes that the graph returns."""
-    return graph.output_node().all_input_nodes
+    """The nodes that the graph returns, in order; one that is returned twice is there twice."""
+    return [each for each in tree_leaves(graph.output_node().args[0]) if isinstance(each, Node)]
 
 
 def add_node(graph, before, target, args):
-    """A call, with what it gives worked out on fake tensors."""
+    """A call, with the fake tensor of its result."""
     with graph.inserting_before(before):
         node = graph.call_function(target, args)
     tensors = [value(each) for each in node.all_input_nodes]
@@ -103,7 +110,7 @@ def add_node(graph, before, target, args):
 
 
 def drop_same(graph):
-    """What changes nothing: detach, and views of the shape that there is."""
+    """Drop detach, and views that keep the shape."""
     for node in list(graph.nodes):
         if node.target in SAME or is_unchanged(node):
             node.replace_all_uses_with(node.args[0])

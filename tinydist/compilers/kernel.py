@@ -5,8 +5,8 @@
         s = 0;      for i in row:  s = s + exp(x[i] - m)
                     for i in row:  y[i] = exp(x[i] - m) / s
 
-What stands between is held by no tensor: x - m and exp(x - m) are computed again in each pass, from a row that is in
-the cache by then. Within a pass all iterations are alike, so a compiler may run several at once. A sum over all rows (a
+No tensor holds what is in between: x - m and exp(x - m) are computed again in each pass, from a row that is in the
+cache by then. Within a pass all iterations are alike, so a compiler may run several at once. A sum over all rows (a
 bias has such a gradient) grows in the place of its result, row by row.
 
     moved    bytes of what is read and of what is written; the same operators one by one move their intermediates too
@@ -23,7 +23,9 @@ import torch
 from torch.fx.node import map_arg
 
 from .graph import value
-from .operators import is_pointwise, reduced_dims, summed_rows
+from .operators import dtypes_of_numbers, is_pointwise, reduced_dims, summed_rows
+
+MOST = 128  # operators of a kernel; TorchInductor's max_fusion_size is 64
 
 
 @dataclass(eq=False)
@@ -35,13 +37,13 @@ class Kernel:
 
     @cached_property
     def reads(self):
-        """What it needs of others."""
+        """Nodes of others that it needs."""
         needed = dict.fromkeys(each for node in self.nodes for each in node.all_input_nodes)
         return [node for node in needed if node not in self.nodes]
 
     @cached_property
     def writes(self):
-        """What others need of it."""
+        """Its nodes that others need."""
         return [node for node in self.nodes if set(node.users) - set(self.nodes)]
 
     @property
@@ -54,7 +56,7 @@ class Kernel:
 
     @cached_property
     def levels(self):
-        """Of each node, how many reductions come one after another until it."""
+        """{node: how many reductions are on the longest path to it}"""
         levels = dict.fromkeys(self.reads, 0)
         for node in self.nodes:
             before = [levels[each] for each in node.all_input_nodes]
@@ -99,6 +101,8 @@ def space_of(nodes):
     reduced = {node: dims for node in nodes if (dims := reduced_dims(node) or summed_rows(node))}
     early = [node for node in nodes if summed_rows(node) and not node.users.keys().isdisjoint(nodes)]
     if len(set(reduced.values())) > 1 or early:  # a sum of rows is known behind the last one
+        return None
+    if len(nodes) > MOST or len(dtypes_of_numbers(*nodes)) > 1:  # a mask may join operators of two dtypes
         return None
     k = max(reduced.values(), default=0)
     spaces = [value(node.args[0] if node in reduced else node).shape for node in nodes]

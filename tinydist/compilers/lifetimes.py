@@ -1,4 +1,4 @@
-"""When each tensor of a program is alive, and which may take the place of one that ends.
+"""When each tensor of a program is alive, and which may reuse the memory of one that ends.
 
     step 3    y = tanh(x)      x is read for the last time: y is written over it, number by number
 

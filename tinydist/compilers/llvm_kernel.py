@@ -1,4 +1,4 @@
-"""A kernel as LLVM IR: loops over numbers, which LLVM makes into loops over vectors.
+"""A kernel as LLVM IR: scalar loops, which LLVM vectorizes.
 
     define void @kernel(float* noalias %x, float* noalias %y) {
       i = 0, 1, ... n - 1                        one number an iteration, sizes and strides are constants
@@ -20,13 +20,9 @@ from torch.fx import Node
 
 from .graph import value
 from .llvm_math import BOOL, Primitives
-from .operators import BEGIN, FLOATS, POINTWISE, REDUCTIONS, summed_rows
+from .operators import BEGIN, FLOATS, POINTWISE, REDUCTIONS, dtypes_of_numbers, summed_rows
 
 I64 = ir.IntType(64)
-
-
-def compile_with_llvm(kernel):
-    return Compiled(kernel)
 
 
 class Compiled:
@@ -44,7 +40,7 @@ class Compiled:
 
 
 def machine():
-    """This processor. An engine takes its own with it when it goes."""
+    """This processor, as LLVM's target; an engine frees the one that it was given, so each gets its own."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     target = binding.Target.from_default_triple()
@@ -83,7 +79,7 @@ class Emitter(Primitives):
 
     def __init__(self, kernel, function, pointers):
         self.kernel, self.pointers = kernel, pointers
-        dtype = next(each for node in kernel.nodes if (each := value(node).dtype) in FLOATS)
+        (dtype,) = dtypes_of_numbers(*kernel.nodes)
         super().__init__(ir.IRBuilder(function.append_basic_block("entry")), dtype == torch.float32)
 
     def emit(self):
@@ -117,7 +113,7 @@ class Emitter(Primitives):
         self.joined |= {node: self.builder.load(total, typ=self.type) for node, total in totals.items()}
 
     def store(self, nodes, sizes):
-        """All are computed before the first is written, maybe in the place of what another one reads."""
+        """All are computed before the first is written: it may replace what another one reads."""
         with self.loops(sizes if nodes else []) as self.at:
             found = {}
             sums = [node.args[0] if summed_rows(node) else node for node in nodes]

@@ -1,4 +1,4 @@
-"""Arithmetic in LLVM IR: the primitives of operators.py, none a call where LLVM could not make it one of vectors.
+"""Arithmetic in LLVM IR: the primitives of operators.py, without calls that LLVM cannot vectorize.
 
     exp(x) = 2^n exp(r)     n = round(x / ln 2),  |r| <= ln 2 / 2: a polynomial; 2^n is made of bits
 

@@ -7,20 +7,21 @@
              +------------------------------- step
 
 A buffer is alive from the step that makes it to the last step that reads it, or a view of it. The largest are placed
-first, each in the smallest gap between those that are alive at some of its steps, or behind them. Nothing is less than
-what is alive at the fullest step (``most_alive``), and greedy placing is seldom far from it.
+first, each in the smallest gap between those that are alive at some of its steps, or behind them. No plan needs fewer
+bytes than are alive at the fullest step (``most_alive``), and greedy placing is seldom far from it.
 
-An allocator that frees each tensor after its last use (torch's own) holds as little, or as much as fragments cost; it
-asks for memory at each step. With a plan there is one allocation, and its size is known before anything runs.
+An allocator that frees each tensor after its last use (torch's own) holds as little, and what fragmentation costs; it
+works at each step. With a plan there is one allocation, and its size is known before anything runs.
 
-Source: Pisarchyk and Lee 2020, Efficient Memory Management for Deep Neural Net Inference (greedy by size, for offsets).
+Source: greedy by size, for offsets, as in TensorFlow Lite (greedy_by_size_assignment.cc, read). Its authors' paper:
+Pisarchyk and Lee 2020, Efficient Memory Management for Deep Neural Net Inference.
 """
 
 from dataclasses import dataclass
 
 from ..rules import each_of, must, whole
 
-ALIGNMENT = 64  # bytes: a cache line, and what vectors like
+ALIGNMENT = 64  # bytes: a cache line
 
 
 @dataclass(frozen=True)

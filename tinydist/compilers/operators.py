@@ -37,7 +37,7 @@ BOTH = "Tensor", "Scalar"
 SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}
 SELECTS = overloads("where", ("self", "ScalarOther", "ScalarSelf"), primitive("select"))  # they alone take a mask
 POINTWISE = SELECTS | {
-    aten.neg.default: lambda on, x: on.sub(on.constant(0.0), x),
+    aten.neg.default: lambda on, x: on.mul(on.constant(-1.0), x),  # of 0.0 it is -0.0, and 0.0 - 0.0 is not
     aten.relu.default: lambda on, x: on.maximum(x, on.constant(0.0)),
     aten.rsqrt.default: lambda on, x: on.div(on.constant(1.0), on.sqrt(x)),
     aten.reciprocal.default: lambda on, x: on.div(on.constant(1.0), x),
@@ -61,10 +61,15 @@ OPTIONS = {"memory_format", "dtype", "device", "pin_memory"}  # change no number
 def is_pointwise(node):
     if node.target not in POINTWISE or set(node.kwargs) - OPTIONS:
         return False
-    inputs = {each: each.meta["val"].dtype for each in node.all_input_nodes}
-    masks = [each for each, dtype in inputs.items() if dtype == torch.bool]
-    floats = {*inputs.values(), node.meta["val"].dtype} - {torch.bool}
-    return len(floats) == 1 and floats <= FLOATS and (not masks or (node.target in SELECTS and masks == [node.args[0]]))
+    masks = [each for each in node.all_input_nodes if each.meta["val"].dtype == torch.bool]
+    selects = node.target in SELECTS and masks == [node.args[0]] and masks[0] not in node.args[1:]
+    floats = dtypes_of_numbers(node)
+    return len(floats) == 1 and floats <= FLOATS and (not masks or selects)
+
+
+def dtypes_of_numbers(*nodes):
+    """Of all that they read and give, masks aside."""
+    return {each.meta["val"].dtype for node in nodes for each in (node, *node.all_input_nodes)} - {torch.bool}
 
 
 def reduced_dims(node):
@@ -81,10 +86,12 @@ def summed_rows(node):
 
 
 def ends_of_dims(node):
-    """(are they the last, the dims that it reduces); dims are none if they are neither the first nor the last."""
+    """(whether they are the last, the dims that it reduces); no dims if they are neither the first nor the last."""
     if node.target not in REDUCTIONS or node.kwargs or len(node.args) != 3 or not node.args[2]:
         return False, ()
     before = node.args[0].meta["val"]
+    if not before.ndim:
+        return False, ()
     dims, every = sorted(dim % before.ndim for dim in node.args[1]), list(range(before.ndim))
     ends = before.dtype in FLOATS and dims in (every[: len(dims)], every[-len(dims) :])
     return dims == every[-len(dims) :], dims if ends else ()

@@ -36,6 +36,8 @@ def partition(layouts, group=None):
 def take_parts(layouts, inputs, group=None):
     """This rank's parts of whole inputs, for the graph of ``partition``."""
     nodes = layouts.graph.find_nodes(op="placeholder")
+    if len(inputs) != len(nodes):
+        raise ValueError(f"take_parts: the graph has {len(nodes)} inputs, got {len(inputs)}")
     for place, (x, node) in enumerate(zip(inputs, nodes)):
         if x.shape != value(node).shape:
             rule = f"input {place} must have the shape that was captured, {list(value(node).shape)}"
@@ -48,6 +50,8 @@ def take_parts(layouts, inputs, group=None):
 def gather_results(layouts, made, group=None):
     """Whole results, of the parts that all ranks have."""
     nodes, output = results(layouts.graph), layouts.graph.output_node()
+    if len(made) != len(nodes):
+        raise ValueError(f"gather_results: the graph has {len(nodes)} results, got {len(made)}")
     cuts = [layouts.wanted[output, node] for node in nodes]
     for place, (x, node, cut) in enumerate(zip(made, nodes, cuts)):
         part = local_shape(value(node).shape, cut, layouts.ranks)
@@ -62,7 +66,7 @@ class Partitioner:
         for node in layouts.graph.nodes:
             if node.op == "placeholder":
                 local = self.graph.placeholder(node.name)
-                local.meta["val"] = value(node).new_empty(self.local_shape(node))
+                local.meta["val"] = self.local_value(node)
                 self.made[node, layouts.of(node)] = local
             elif node.op == "call_function":
                 self.made[node, layouts.of(node)] = self.call(node)
@@ -70,6 +74,11 @@ class Partitioner:
 
     def local_shape(self, node):
         return local_shape(value(node).shape, self.layouts.of(node), self.layouts.ranks)
+
+    def local_value(self, node):
+        """Of an input: as it is given, or, where ``take_part`` has copied it, contiguous."""
+        cut = self.layouts.of(node) != REPLICATED
+        return value(node).new_empty(self.local_shape(node)) if cut else value(node)
 
     def with_parts(self, user, args):
         return map_arg(args, lambda each: self.part(each, self.layouts.wanted[user, each]))
@@ -129,7 +138,8 @@ class Resharding:
         return mine.flatten(cut.dim, cut.dim + 1)
 
     def take_part(self, x, cut):
-        return self.parts(x, cut)[dist.get_rank(self.group)].flatten(cut.dim, cut.dim + 1).clone()
+        part = self.parts(x, cut)[dist.get_rank(self.group)].flatten(cut.dim, cut.dim + 1)
+        return part.clone(memory_format=torch.contiguous_format)
 
     def parts(self, x, cut):  # [p, ..., blocks, size/p, ...]
         sizes = cut.blocks, dist.get_world_size(self.group), -1

@@ -41,7 +41,7 @@ def compiler(backend):
         return run_with_torch
     package, target = {"llvm": ("llvmlite", "compilers"), "triton": ("triton", "kernels")}[backend]
     try:
-        return getattr(import_module(f".{backend}_kernel", __package__), f"compile_with_{backend}")
+        return import_module(f".{backend}_kernel", __package__).Compiled
     except ModuleNotFoundError as error:
         raise ValueError(
             f"Program: backend={backend} needs {package}, which is not installed: make {target}"
@@ -133,4 +133,4 @@ class Program:
 
 
 def laid_out(tensor):
-    return f"{list(tensor.shape)} of {tensor.dtype} with strides {list(tensor.stride())}"
+    return f"{list(tensor.shape)} of {tensor.dtype} with strides {list(tensor.stride())} on {tensor.device}"

@@ -14,8 +14,8 @@ inputs in those layouts that need the fewest bytes. Of a tensor of n bytes each 
     partial    -> replicated    2 (p-1)/p n         all-reduce
     sharded    -> otherwise     (p-1)/p n           all-gather, then takes its part
 
-Nobody says "tensor parallelism" or "data parallelism": it follows from which inputs are cut. GSPMD propagates backwards
-too, until nothing changes, and asks how much is computed; here it is forwards, once, and bytes alone.
+Nobody says "tensor parallelism" or "data parallelism": it follows from which inputs are cut. XLA propagates from
+users to operands too, until nothing changes (sharding_propagation.cc); here it is forwards, once.
 
 Source: Xu et al. 2021, GSPMD: General and Scalable Parallelization for ML Computation Graphs (sharding completion).
 """
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from torch.fx import Graph, Node
 
-from ..rules import integer, listed, many, must
+from ..rules import count, integer, listed, many, must
 from .dim_names import SUMS, Sharded, keeps_summands, names_of_dims, reshaped
 from .graph import RESHAPES, results, value
 
@@ -52,7 +52,7 @@ class Conversion(NamedTuple):
 
 
 class Layouts:
-    """Of all tensors of ``graph`` on ``ranks`` ranks.
+    """The layouts of all tensors of ``graph`` on ``ranks`` ranks.
 
     inputs:   for each: the dim along which it is cut, a Sharded, or None: it is replicated.
     outputs:  the same for what the graph returns; None: all replicated; "as they come": with nothing more sent.
@@ -99,6 +99,8 @@ class Layouts:
             if layout != REPLICATED:
                 must("Layouts", name, Sharded, layout)
                 shape, (dim, blocks) = list(value(node).shape), layout
+                must("Layouts", f"dim of {node}", integer, dim)
+                must("Layouts", f"blocks of {node}", count, blocks)
                 if not 0 <= dim < len(shape) or shape[dim] % (blocks * self.ranks):
                     rule = f"must have dim {dim}, divisible by {self.ranks} ranks x {blocks} blocks"
                     raise ValueError(f"Layouts: {node} of shape {shape} {rule}")

@@ -1,4 +1,4 @@
-"""A kernel as Triton source: a program for each row, or for each block of numbers, in one pass.
+"""A kernel as Triton source: a program for each row, or for each block of elements, in one pass.
 
     @triton.jit
     def kernel(p0, p1, BLOCK: tl.constexpr):                     softmax of rows of 17 numbers
@@ -10,9 +10,9 @@
         ...
 
 A GPU's program holds a whole row in registers, so what a row is joined to is known before it is needed: a row is loaded
-once, and no number is computed twice. A row must fit: BLOCK is the next power of 2. Programs
-add up a sum over rows by atomics, in any order. On a CPU it runs in Triton's
-interpreter, where TRITON_INTERPRET is 1 before Triton is imported (``make kernels``).
+once, and no number is computed twice. A row must fit: BLOCK is the next power of 2. Programs add up a sum over rows by
+atomics, in any order. On a CPU it runs in Triton's interpreter, where TRITON_INTERPRET is 1 before Triton is imported
+(``make kernels``).
 
 Source: Tillet, Kung and Cox 2019, Triton.
 """
@@ -40,10 +40,6 @@ PRIMITIVES = {
     "select": "tl.where({}, {}, {})",
     **{name: f"tl.{name}({{}})" for name in ("exp", "log", "sqrt", "erf")},
 }
-
-
-def compile_with_triton(kernel):
-    return Compiled(kernel)
 
 
 class Compiled:

@@ -1,5 +1,6 @@
-"""Fewer bytes: what a step sends, in one bit per number, in low rank, in a few numbers, or seldom.
+"""Fewer bytes: gradients in one bit per element, in low rank, as the top-k elements, or sent seldom.
 
+    adam.py                   what the optimizers share with Adam: moments
     bits.py                   signs of floats, packed into bytes
     compressed_all_reduce.py  the mean over ranks in one bit per number, with error feedback on both sides
     one_bit_adam.py           1-bit Adam: a warm-up of Adam, then momenta in one bit

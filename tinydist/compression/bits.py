@@ -1,4 +1,4 @@
-"""One bit per number: the sign. Eight of them are a byte; zero counts as positive, as one bit has no third value."""
+"""One bit per element: the sign. Eight of them are a byte; zero counts as positive, as one bit has no third value."""
 
 import torch
 

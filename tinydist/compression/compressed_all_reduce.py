@@ -1,4 +1,4 @@
-"""The mean over ranks, in one bit per number: signs, one scale for all, and feedback of the errors on both sides.
+"""The mean over ranks, in one bit per element: signs, one scale for all, and feedback of the errors on both sides.
 
     rank r      corrected = tensor + worker_error           n numbers, padded
                 sent:  sign(corrected), s = |corrected| / sqrt(n)

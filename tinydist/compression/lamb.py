@@ -9,32 +9,25 @@ are a large part of them. Sends nothing: gradients are averaged before, by DDP.
 Source: You et al., Large Batch Optimization for Deep Learning: Training BERT in 76 minutes, 2020, algorithm 2.
 """
 
-import torch
-
-from ..rules import positive, several, validate
-from .one_bit_adam import moments, with_gradients
+from ..rules import validate
+from .adam import RULES, AdamBase, moments, move, move_square
 
 
-@validate(params=several, lr=positive)
-class Lamb(torch.optim.Optimizer):
+@validate(**RULES)
+class Lamb(AdamBase):
     """Optimizer. Equal to timm's with ``always_adapt=True`` and no clipping: a ratio for all, also without decay."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0):
-        super().__init__(params, dict(lr=float(lr), betas=betas, eps=eps, weight_decay=weight_decay, step=0))
+        super().__init__(params, lr, betas, eps, weight_decay)
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        loss = None if closure is None else torch.enable_grad()(closure)()
-        for options in self.param_groups:
-            options["step"] += 1
-            for p in with_gradients(options):
-                self._update(p, self.state[p], **options)
-        return loss
+    def _group_step(self, parameters, options):
+        for p in parameters:
+            self._update(p, self.state[p], **options)
 
     def _update(self, p, state, step, lr, betas, eps, weight_decay, **_):
         m, v = moments(state, p)
-        m.mul_(betas[0]).add_(p.grad, alpha=1 - betas[0])
-        v.mul_(betas[1]).addcmul_(p.grad, p.grad, value=1 - betas[1])
+        move(m, p.grad, betas[0])
+        move_square(v, p.grad, betas[1])
         root = v.sqrt() / (1 - betas[1] ** step) ** 0.5
         update = m / (1 - betas[0] ** step) / (root + eps)
         update += weight_decay * p

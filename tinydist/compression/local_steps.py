@@ -19,7 +19,8 @@ from ..rules import count, function, validate
 
 @validate(inner=torch.optim.Optimizer, every=count, outer=function, group=dist.ProcessGroup)
 class LocalSteps:
-    """``inner`` steps; after each ``every`` steps ranks agree. Without DDP: gradients stay this rank's.
+    """``inner`` steps; after each ``every`` steps ranks agree. Without DDP: gradients stay this rank's, and all ranks
+    must begin with the same weights, as only their changes are averaged.
 
     outer:  makes the outer optimizer from a list of tensors; None: SGD(lr=0.7, momentum=0.9, nesterov=True)
     """

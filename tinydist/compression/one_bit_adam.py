@@ -1,4 +1,4 @@
-"""1-bit Adam: a warm-up of Adam, then the variance is frozen, and momenta are averaged in one bit per number.
+"""1-bit Adam: a warm-up of Adam, then the variance is frozen, and momenta are averaged in one bit per element.
 
     warm-up       gradients are averaged, m and v move: Adam without bias correction       2 (p-1)/p 4n bytes
     from then on  m moves by this rank's own gradient, m = compressed_all_reduce(m)        1/32 of them
@@ -10,16 +10,16 @@ A warm-up of w of all steps sends w + (1-w)/16 of the bytes of 16-bit gradients:
 Source: Tang et al., 1-bit Adam, 2021, algorithm 1; the arithmetic is that of DeepSpeed 0.19.6.
 """
 
-import torch
 import torch.distributed as dist
 
 from ..data_parallel.averaging import average_flat
-from ..rules import positive, several, validate, whole
+from ..rules import validate, whole
+from .adam import RULES, AdamBase, moments, move, move_square
 from .compressed_all_reduce import compressed_all_reduce, error_buffers, padded_size
 
 
-@validate(params=several, lr=positive, freeze_step=whole, group=dist.ProcessGroup)
-class OneBitAdam(torch.optim.Optimizer):
+@validate(**RULES, freeze_step=whole, group=dist.ProcessGroup)
+class OneBitAdam(AdamBase):
     """Optimizer for gradients that nobody has averaged: ``step`` communicates, so do not wrap the model in DDP.
 
     freeze_step:  steps of warm-up. 15 to 25 % of all are usual; frozen too early, v is too small, and it diverges.
@@ -30,27 +30,23 @@ class OneBitAdam(torch.optim.Optimizer):
     def __init__(
         self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, freeze_step=100_000, group=None
     ):
-        super().__init__(params, dict(lr=float(lr), betas=betas, eps=eps, weight_decay=weight_decay, step=0))
+        super().__init__(params, lr, betas, eps, weight_decay)
         self.freeze_step, self.group = freeze_step, group
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        loss = None if closure is None else torch.enable_grad()(closure)()
-        for options in self.param_groups:
-            options["step"] += 1
-            warm = options["step"] <= self.freeze_step
-            parameters = with_gradients(options)
-            if warm:
-                average(parameters, self.group)
-            for p in parameters:
-                self._update(p, self.state[p], warm, **options)
-        return loss
+    def _group_step(self, parameters, options):
+        warm = options["step"] <= self.freeze_step
+        if warm:
+            average(parameters, self.group)
+        else:
+            self._check_variances(parameters)
+        for p in parameters:
+            self._update(p, self.state[p], warm, **options)
 
     def _update(self, p, state, warm, lr, betas, eps, weight_decay, **_):
         m, v = moments(state, p)
-        m.mul_(betas[0]).add_(p.grad, alpha=1 - betas[0])
+        move(m, p.grad, betas[0])
         if warm:
-            v.mul_(betas[1]).addcmul_(p.grad, p.grad, value=1 - betas[1])
+            move_square(v, p.grad, betas[1])
         else:
             compressed_all_reduce(m, *errors_of(state, p.numel(), p.device, self.group), self.group)
         update = m / (v.sqrt() + eps)
@@ -59,20 +55,9 @@ class OneBitAdam(torch.optim.Optimizer):
         p.add_(-lr * update)
 
 
-def with_gradients(options):
-    return [p for p in options["params"] if p.grad is not None]
-
-
 def average(parameters, group):
     if parameters:
         average_flat(parameters, group)
-
-
-def moments(state, p):
-    """m and v, in float32; zeros at first."""
-    if "exp_avg" not in state:
-        state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(p, dtype=torch.float32) for _ in range(2))
-    return state["exp_avg"], state["exp_avg_sq"]
 
 
 def errors_of(state, numel, device, group):

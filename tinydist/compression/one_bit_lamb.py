@@ -1,4 +1,4 @@
-"""1-bit LAMB: a warm-up of LAMB, then momenta in one bit per number, and the trust ratios of the warm-up.
+"""1-bit LAMB: a warm-up of LAMB, then momenta in one bit per element, and the trust ratios of the warm-up.
 
     warm-up       LAMB without bias correction, ratios within [0.01, 10]; a tensor's moving mean of ratios is kept
     at its end    each momentum gets a factor that makes all of one scale, so that one scale serves all of them
@@ -11,44 +11,40 @@ Source: Li et al., 1-bit LAMB, 2021, algorithm 1; the arithmetic is that of Deep
 import torch
 import torch.distributed as dist
 
-from ..rules import positive, several, validate, whole
+from ..rules import validate, whole
+from .adam import RULES, AdamBase, moments, move, move_square
 from .compressed_all_reduce import compressed_all_reduce
 from .lamb import norm, trust_ratio
-from .one_bit_adam import average, errors_of, moments, with_gradients
+from .one_bit_adam import average, errors_of
 
 RATIOS = 0.01, 10.0  # of a tensor, in the warm-up
 MEAN = 0.9  # of the moving mean of ratios
 FACTORS, CHANGE = (0.5, 4.0), 0.1  # of the ratio afterwards, and how much of it may change in a step
 
 
-@validate(params=several, lr=positive, freeze_step=whole, group=dist.ProcessGroup)
-class OneBitLamb(torch.optim.Optimizer):
+@validate(**RULES, freeze_step=whole, group=dist.ProcessGroup)
+class OneBitLamb(AdamBase):
     """Optimizer for gradients that nobody has averaged, as ``OneBitAdam``. Every parameter has one in each step."""
 
     def __init__(
         self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, freeze_step=100_000, group=None
     ):
-        super().__init__(params, dict(lr=float(lr), betas=betas, eps=eps, weight_decay=weight_decay, step=0))
+        super().__init__(params, lr, betas, eps, weight_decay)
         self.freeze_step, self.group = freeze_step, group
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        loss = None if closure is None else torch.enable_grad()(closure)()
-        for options in self.param_groups:
-            options["step"] += 1
-            parameters = with_gradients(options)
-            if options["step"] <= self.freeze_step:
-                average(parameters, self.group)
-                for p in parameters:
-                    self._warm_update(p, self.state[p], **options)
-            else:
-                self._compressed_step(parameters, options)
-        return loss
+    def _group_step(self, parameters, options):
+        if options["step"] <= self.freeze_step:
+            average(parameters, self.group)
+            for p in parameters:
+                self._warm_update(p, self.state[p], **options)
+        elif parameters:
+            self._check_variances(parameters)
+            self._compressed_step(parameters, options)
 
     def _warm_update(self, p, state, step, lr, betas, eps, weight_decay, **_):
         m, v = moments(state, p)
-        m.mul_(betas[0]).add_(p.grad, alpha=1 - betas[0])
-        v.mul_(betas[1]).addcmul_(p.grad, p.grad, value=1 - betas[1])
+        move(m, p.grad, betas[0])
+        move_square(v, p.grad, betas[1])
         update = m / (v.sqrt() + eps)
         if weight_decay:
             update += weight_decay * p
@@ -62,8 +58,7 @@ class OneBitLamb(torch.optim.Optimizer):
         self._fit_scales(parameters)
         for p in parameters:
             state = self.state[p]
-            state["exp_avg"].mul_(options["betas"][0]).add_(p.grad, alpha=1 - options["betas"][0])
-            state["exp_avg"].mul_(state["scale"])
+            move(state["exp_avg"], p.grad, options["betas"][0]).mul_(state["scale"])
         self._all_reduce([self.state[p]["exp_avg"] for p in parameters], self.state[parameters[0]])
         for p, m_before in zip(parameters, before):
             self._update(p, self.state[p], m_before, **options)
@@ -89,7 +84,7 @@ class OneBitLamb(torch.optim.Optimizer):
         m, v = moments(state, p)
         m.div_(state["scale"])
         gradient = (m - m_before * betas[0]) / (1 - betas[0])  # the one that this momentum would have come from
-        fresh = state["exp_avg_sq_fresh"].mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+        fresh = move_square(state["exp_avg_sq_fresh"], gradient, betas[1])
         root = v.sqrt() + eps
         plain = update = m / root
         factor = (root / (fresh.sqrt() + eps)).max().item()

@@ -46,7 +46,7 @@ class PowerSGD:
             finish_rest()
             finish_columns()
             for p, matrix, column in zip(thin, matrices, columns):
-                column.copy_(torch.linalg.qr(column)[0])
+                column.copy_(orthonormal(column))
                 self.q[p] = matrix.T @ column
             all_reduce_flat([self.q[p] for p in thin], group)()
             for p, matrix, column in zip(thin, matrices, columns):
@@ -72,7 +72,13 @@ class PowerSGD:
         """Q, [b, r], orthonormal: of the last step's columns, or of columns by chance."""
         if p not in self.q:
             self.q[p] = torch.randn(matrix.shape[1], self.rank, generator=self.seeds).to(matrix)
-        return torch.linalg.qr(self.q[p])[0]
+        return orthonormal(self.q[p])
+
+
+def orthonormal(columns):
+    """Computed in fp32 at least: LAPACK has no half precision."""
+    wide = columns.to(torch.promote_types(columns.dtype, torch.float32))
+    return torch.linalg.qr(wide)[0].to(columns.dtype)
 
 
 def all_reduce_flat(tensors, group):

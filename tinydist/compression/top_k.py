@@ -1,4 +1,4 @@
-"""Top-k: of each bucket the k numbers of largest magnitude, and where they are; the rest waits for its turn.
+"""Top-k: the k elements of each bucket with the largest magnitude, and their indices; the rest is kept for later steps.
 
     corrected = gradient + error
     sent:  the largest k numbers, 4 bytes each, and their positions, 8 bytes

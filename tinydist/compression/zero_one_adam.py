@@ -14,14 +14,15 @@ import torch
 import torch.distributed as dist
 
 from ..annotate import purpose
-from ..rules import count, positive, several, validate, whole
+from ..rules import count, validate, whole
+from .adam import RULES, AdamBase, moments, move, move_square
 from .compressed_all_reduce import compressed_all_reduce
-from .one_bit_adam import average, errors_of, moments, with_gradients
+from .one_bit_adam import average, errors_of
 
 
-@validate(params=several, lr=positive, var_freeze_step=whole, var_update_scaler=count, group=dist.ProcessGroup)
+@validate(**RULES, var_freeze_step=whole, var_update_scaler=count, group=dist.ProcessGroup)
 @validate(local_step_scaler=count, local_step_clipper=count)
-class ZeroOneAdam(torch.optim.Optimizer):
+class ZeroOneAdam(AdamBase):
     """Optimizer for gradients that nobody has averaged, as ``OneBitAdam``.
 
     var_freeze_step:    last step in which the variance may move; then local steps begin
@@ -44,31 +45,27 @@ class ZeroOneAdam(torch.optim.Optimizer):
         local_step_clipper=16,
         group=None,
     ):
-        schedule = dict(step=0, var_interval=1, var_updates=0, local_interval=1, local_steps=0, rates=0.0)
-        super().__init__(params, dict(lr=float(lr), betas=betas, eps=eps, weight_decay=weight_decay) | schedule)
+        schedule = dict(var_interval=1, var_updates=0, local_interval=1, local_steps=0, rates=0.0)
+        super().__init__(params, lr, betas, eps, weight_decay, **schedule)
         self.var_freeze_step, self.var_update_scaler = var_freeze_step, var_update_scaler
         self.local_step_scaler, self.local_step_clipper, self.group = local_step_scaler, local_step_clipper, group
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        loss = None if closure is None else torch.enable_grad()(closure)()
-        for options in self.param_groups:
-            options["step"] += 1
-            parameters = with_gradients(options)
-            if options["step"] <= self.var_freeze_step:
-                self._variance_step(parameters, options)
-            else:
-                self._local_step(parameters, options)
-        return loss
+    def _group_step(self, parameters, options):
+        if options["step"] <= self.var_freeze_step:
+            self._variance_step(parameters, options)
+        else:
+            self._local_step(parameters, options)
 
     def _variance_step(self, parameters, options):
         exact = options["step"] % options["var_interval"] == 0
         if exact:
             average(parameters, self.group)
+        else:
+            self._check_variances(parameters)
         for p in parameters:
             _, v = moments(self.state[p], p)
             if exact:
-                v.mul_(options["betas"][1]).addcmul_(p.grad, p.grad, value=1 - options["betas"][1])
+                move_square(v, p.grad, options["betas"][1])
             else:
                 self._all_reduce(p.grad, p)
             self._move(p, options)
@@ -77,6 +74,7 @@ class ZeroOneAdam(torch.optim.Optimizer):
             options["var_updates"], options["var_interval"] = 0, 2 * options["var_interval"]
 
     def _local_step(self, parameters, options):
+        self._check_variances(parameters)
         options["rates"] += options["lr"]
         sends = options["step"] % options["local_interval"] == 0
         for p in parameters:
@@ -98,7 +96,7 @@ class ZeroOneAdam(torch.optim.Optimizer):
     def _move(self, p, options):
         """One step of Adam with ``p.grad``; what was added to ``p``."""
         m, v = moments(self.state[p], p)
-        m.mul_(options["betas"][0]).add_(p.grad, alpha=1 - options["betas"][0])
+        move(m, p.grad, options["betas"][0])
         update = m / (v.sqrt() + options["eps"])
         if options["weight_decay"]:
             update += options["weight_decay"] * p

@@ -1,4 +1,4 @@
-"""Where a hang in several groups began: with a rank that is missing and waits for nobody, or with a circle.
+"""Where a hang in several groups began: with a rank that is missing and waits for nobody, or with a cycle of waits.
 
 A group that stands still names ranks that did not join. Most of them are victims: they wait in a call of another group.
 The causes among them are, in the order of the report,

@@ -1,4 +1,4 @@
-"""Point-to-point messages that a rank was about to receive, and that nobody has sent.
+"""Point-to-point messages that a rank waits to receive, and that no rank has sent.
 
 Messages of a pair come in order: if there are more recvs than sends, the first of those too many has no partner. It is
 told if its rank has issued nothing since but the rest of its batch; that it waits there nobody knows, as it may have

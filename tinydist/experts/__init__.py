@@ -1,4 +1,4 @@
-"""Mixture of experts: more parameters for the same flops a token; expert parallelism: an all-to-all in every layer.
+"""Mixture of experts: more parameters for the same FLOPs per token; expert parallelism: an all-to-all in every layer.
 
 routing.py        assignments of tokens to experts, and the count of what became of them
 router.py         who chooses: the best k by softmax or sigmoid, with a bias, in groups; or each expert

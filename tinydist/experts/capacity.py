@@ -1,4 +1,4 @@
-"""Capacity: an expert takes at most C assignments of a rank's tokens; what is over is dropped.
+"""Capacity: an expert takes at most C assignments of a rank's tokens; those beyond it are dropped.
 
     C = ceil(factor k N / E)                    N tokens of the rank, k experts for each, E experts
 

@@ -1,4 +1,4 @@
-"""Experts: a feed-forward network each, and the grouped product of all that a rank has.
+"""Experts: a feed-forward network each, and the grouped GEMM of all experts of a rank.
 
     rows, by expert   | a a a | b | d d |  -->  each group through its own weights  -->  | a a a | b | d d |
     counts                3     1  0  2                                                  no padding, no capacity

@@ -1,4 +1,4 @@
-"""Experts for a plain GPT, from outside: its MLPs become MoE layers; the model knows nothing of it.
+"""Experts for a plain GPT: its MLPs are replaced by MoE layers, from outside; the model's code is unchanged.
 
     with_experts(GPT(config), experts=8, top_k=2)      every block
     with_experts(model, 8, 2, every=2)                 every second one, as in GShard and Switch

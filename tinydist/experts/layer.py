@@ -1,4 +1,4 @@
-"""An MoE layer: a router, experts on the ranks of a group, and perhaps a shared expert that all tokens go through.
+"""An MoE layer: a router, experts on the ranks of a group, and optionally a shared expert that all tokens go through.
 
     x --router--> routing --capacity?--> dispatch ===> experts ===> combine --+--> out
      `---------------- shared expert, while the dispatch is under way --------'

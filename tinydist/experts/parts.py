@@ -1,4 +1,4 @@
-"""Two parts of a model: what all ranks have, and experts. Their gradients are averaged over different ranks.
+"""Two parts of a model: the replicated parameters, and the experts. Their gradients are averaged over different ranks.
 
     dp = 4, ep = 2        rank 0       rank 1       rank 2       rank 3
     dense                 D            D            D            D           averaged over all
@@ -52,7 +52,7 @@ def part_of(module, experts, inside=False):
 def clip_grad_norm_(model, max_norm, group=None):
     """Clip the global norm of averaged gradients. ``group``: the ranks that share the experts. Returns the norm.
 
-    Without tensor parallelism. Parts in ZeRO: from their ``squared_norm``s.
+    Without tensor parallelism. Parts in ZeRO: from the ``squared_norm`` of each.
     """
     dense, experts = ([p.grad for p in part.parameters() if p.grad is not None] for part in split(model))
     square = norm_of(experts)

@@ -1,4 +1,4 @@
-"""Sizes of an MoE layer: parameters, flops, bytes sent by link, bytes held.
+"""Sizes of an MoE layer: parameters, FLOPs, bytes sent by link, bytes held.
 
     parameters          E (2 or 3) D F + E D                  of experts and the router
     active              k (2 or 3) D F + E D                  of a token; flops are twice that, forward

@@ -5,6 +5,7 @@ itself.
     blocks_of_32.py       a scale for 32 weights
     blocks_of_256.py      scales of scales; the search for them
     gguf_file.py      a file of such tensors: written, and read with distrust
+    llama_file.py         a decoder as llama.cpp loads it
     linear.py         a linear layer whose weights stay in blocks; a model of them
     matvec.py         the same as a kernel that never writes a weight in fp32 (with llvmlite)
     cache.py          a KV cache in blocks
@@ -26,6 +27,7 @@ from .gptq import gptq
 from .grid import bits_per_weight, round_to_nearest
 from .inputs import Inputs, inputs_of, output_error
 from .linear import BlockLinear, in_blocks, matmul
+from .llama_file import save_llama
 
 __all__ = [
     "FORMATS",
@@ -45,4 +47,5 @@ __all__ = [
     "quantize",
     "round_to_nearest",
     "save_gguf",
+    "save_llama",
 ]

@@ -24,6 +24,7 @@ RATIOS = 20
 def awq(weight, inputs, bits=4, group=128):
     """``weight`` [out, in], rounded with the ratio of the least ``output_error``, and scaled back."""
     check_groups("awq", weight, group)
+    inputs.check("awq", weight)
     tried = [scaled_rounding(weight, inputs, ratio / RATIOS, bits, group) for ratio in range(RATIOS)]
     return min(tried, key=lambda each: output_error(weight, each, inputs))
 

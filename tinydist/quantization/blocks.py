@@ -1,5 +1,4 @@
-"""Weights in blocks: a few bits for each weight, and a scale for all of a block. The six formats of ggml that are met
-most.
+"""Weights in blocks: a few bits for each weight, and a scale for all of a block. Six common formats of ggml.
 
                 block   bytes   bits a weight    a weight is
     Q8_0           32      34          8.5       d q                 q of 8 bits, -127 to 127
@@ -56,6 +55,7 @@ FORMATS = {
 }
 
 
+@validate(data=torch.Tensor, format=Format)
 @dataclass(frozen=True)
 class Blocks:
     """A tensor in blocks. ``data``: [..., bytes of a row] of uint8."""
@@ -78,6 +78,15 @@ class Blocks:
     def nbytes(self):
         return self.data.nbytes
 
+    @property
+    def dtype(self):
+        """Of the weights that it stands for."""
+        return torch.float32
+
+    @property
+    def device(self):
+        return self.data.device
+
     def dequantize(self):
         """The weights that it stands for, in fp32."""
         blocks = self.data.reshape(-1, self.format.nbytes)
@@ -92,9 +101,9 @@ def quantize(x, format="Q4_0"):
     if x.ndim == 0 or x.shape[-1] % format.weights:
         must_be = f"the last dim must be a multiple of {format.weights}, the weights of a block"
         raise ValueError(f"quantize: {format}: {must_be}, got {list(x.shape)}")
-    largest = x.abs().amax().item() if x.numel() else 0.0
-    if not largest <= blocks_of_32.LARGEST:
-        limit = f"{blocks_of_32.LARGEST:.0f}"
-        raise ValueError(f"quantize: scales are in fp16, so numbers must be finite and at most {limit}, got {largest}")
-    data = format.encode(x.float().reshape(-1, format.weights))
-    return Blocks(data.view(*x.shape[:-1], -1), format)
+    blocks_of_32.check_range("quantize", x)
+    *rows, weights = x.shape
+    shape = *rows, weights // format.weights * format.nbytes
+    if not x.numel():
+        return Blocks(x.new_empty(shape, dtype=torch.uint8), format)
+    return Blocks(format.encode(x.float().reshape(-1, format.weights)).view(shape), format)

@@ -71,6 +71,16 @@ def decode_q8_0(blocks):
 # Parts.
 
 
+def check_range(operation, x):
+    """Scales, steps and offsets are kept in fp16."""
+    largest = x.abs().amax().item() if x.numel() else 0.0
+    if not largest <= LARGEST:  # or NaN
+        limit = f"{LARGEST:.0f}"
+        raise ValueError(
+            f"{operation}: scales are in fp16, so numbers must be finite and at most {limit}, got {largest}"
+        )
+
+
 def signed_largest(x):
     """Of each row the first number of largest size, with its sign."""
     return x.gather(-1, x.abs().argmax(-1, keepdim=True))

@@ -1,4 +1,4 @@
-"""A GGUF file: what is known of a model, by key, and its tensors, by name.
+"""A GGUF file: a model's metadata by key, and its tensors by name.
 
     "GGUF" | version 3 | number of tensors | number of keys
     for each key:     its name | its type | its value
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from ..rules import count, validate
+from ..rules import each_of, flag, integer, must, power_of_2, validate, within
 from .blocks import FORMATS, Blocks
 
 MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
@@ -26,18 +26,30 @@ PLAIN = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 30}
 PLAIN_OF = {code: dtype for dtype, code in PLAIN.items()}
 FORMAT_OF = {each.code: each for each in FORMATS.values()}
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-U32, I32, F32, BOOL, TEXT, LIST, U64, I64 = 4, 5, 6, 7, 8, 9, 10, 11
+U32, F32, BOOL, TEXT, LIST, U64, I64, F64 = 4, 6, 7, 8, 9, 10, 11, 12
+FITS = {  # the types of values that are written: the first that fits a value, or all of a list
+    TEXT: lambda value: isinstance(value, str),
+    BOOL: flag,
+    U32: within(0, 2**32 - 1),
+    I64: lambda value: integer(value) and -(2**63) <= value < 2**63,
+    U64: within(0, 2**64 - 1),
+    F32: lambda value: isinstance(value, float) and not torch.finfo(torch.float32).max < abs(value) < torch.inf,
+    F64: lambda value: isinstance(value, float),
+}
 MOST_DIMS = 4  # ggml's
 
 
 # Write.
 
 
-@validate(tensors=dict, keys=dict, alignment=count)
+@validate(tensors=dict, keys=dict, alignment=power_of_2)
 def save_gguf(path, tensors, keys=None, alignment=ALIGNMENT):
     """``tensors``: name -> ``Blocks``, or a tensor in fp32, fp16 or bf16.
-    ``keys``: name -> str, bool, int, float, or a list of one of them."""
+    ``keys``: name -> str, bool, int, float, or a list of one of them. Floats become fp32, if they are not too large.
+    ``alignment``: bytes; by default that of the key general.alignment, or 32."""
     keys = (keys or {}) | ({"general.alignment": alignment} if alignment != ALIGNMENT else {})
+    must("save_gguf", "the names of tensors and keys", each_of(str, least=0), [*tensors, *keys])
+    alignment = must("save_gguf", "general.alignment", power_of_2, keys.get("general.alignment", ALIGNMENT))
     header = [MAGIC, struct.pack("<IQQ", VERSION, len(tensors), len(keys))]
     for name, value in keys.items():
         header += [text(name), *typed(name, value)]
@@ -66,21 +78,14 @@ def type_and_dims(name, tensor):
 
 def typed(name, value):
     """The type of a key's value, and the value."""
-    if isinstance(value, list | tuple) and value:
-        kinds, parts = zip(*(typed(name, each) for each in value))
-        if len(set(kinds)) == 1 and kinds[0] != struct.pack("<I", LIST):
-            return struct.pack("<I", LIST), kinds[0] + struct.pack("<Q", len(value)) + b"".join(parts)
-    if isinstance(value, str):
-        return struct.pack("<I", TEXT), text(value)
-    for kind, fits in (
-        (BOOL, isinstance(value, bool)),
-        (U32, isinstance(value, int) and 0 <= value < 2**32),
-        (I64, isinstance(value, int) and -(2**63) <= value < 2**63),
-        (F32, isinstance(value, float)),
-    ):
-        if fits:
-            return struct.pack("<I", kind), struct.pack("<" + NUMBERS[kind], value)
-    raise ValueError(f"save_gguf: {name!r} must be a str, bool, int, float, or a list of one of them, got {value!r}")
+    several = isinstance(value, list | tuple)
+    values = value if several else [value]
+    kind = next((kind for kind, fits in FITS.items() if all(map(fits, values))), None)
+    if kind is None:
+        must_be = "must be a str, bool, int, float, or a list of one of them"
+        raise ValueError(f"save_gguf: {name!r} {must_be}, got {value!r}")
+    packed = b"".join(text(each) if kind == TEXT else struct.pack("<" + NUMBERS[kind], each) for each in values)
+    return struct.pack("<IIQ", LIST, kind, len(values)) if several else struct.pack("<I", kind), packed
 
 
 def text(words):
@@ -126,13 +131,13 @@ class Reader:
 
     def damaged(self, why, at=None):
         return ValueError(
-            f"load_gguf: {self.path} is no intact GGUF file: at byte {self.at if at is None else at} {why}"
+            f"load_gguf: {self.path} is no intact GGUF file: at byte {self.at if at is None else at}: {why}"
         )
 
     def take(self, nbytes):
         left = len(self.data) - self.at
         if nbytes > left:
-            raise self.damaged(f"{nbytes} more bytes were announced, and {max(left, 0)} are left")
+            raise self.damaged(f"{nbytes} bytes were announced, and {max(left, 0)} are left")
         self.at += nbytes
         return self.data[self.at - nbytes : self.at]
 

@@ -1,4 +1,4 @@
-"""GPTQ: round a column, and let the columns not yet rounded make up for its error.
+"""GPTQ: round a column, and let the columns not yet rounded compensate its error.
 
     minimize |X (w - v)^T|^2, one column of w [out, in] after the other
 
@@ -11,10 +11,10 @@
                  v    v    w"   w"        of 1 over 2 and 3
 
 Inputs that are alike let one weight stand in for another; if they were uncorrelated, G would be diagonal, no error
-could be made up for, and this were rounding to nearest. A group's grid is taken from its weights as they are when it is
-reached. Costs O(in^3) for the factor and O(out in^2) for the columns. Source: Frantar, Ashkboos, Hoefler, Alistarh
-2022, GPTQ, section 3 and algorithm 1; IST-DASLab/gptq, gptq.py (read). Their updates in blocks of 128 columns, which
-save memory traffic, are left out.
+could be made up for, and this would be rounding to nearest. A group's grid is taken from its weights as they are when
+it is reached. Costs O(in^3) for the factor and O(out in^2) for the columns. Source: Frantar, Ashkboos, Hoefler and
+Alistarh 2022, GPTQ, section 3 and algorithm 1; IST-DASLab/gptq, gptq.py (read). Their updates in blocks of 128 columns,
+which save memory traffic, are left out.
 """
 
 import torch
@@ -29,7 +29,8 @@ from .inputs import Inputs
 def gptq(weight, inputs, bits=4, group=128, damping=0.01):
     """``weight`` [out, in], rounded. ``damping``: of the mean of G's diagonal, is added to it."""
     check_groups("gptq", weight, group)
-    w, upper = weight.detach().double().clone(), inverse_factor(inputs, weight, damping)
+    inputs.check("gptq", weight)
+    w, upper = weight.detach().double().clone(), inverse_factor(inputs.gram, damping)
     rounded = torch.empty_like(w)
     for i in range(w.shape[1]):
         if i % group == 0:
@@ -40,11 +41,7 @@ def gptq(weight, inputs, bits=4, group=128, damping=0.01):
     return rounded.to(weight.dtype)
 
 
-def inverse_factor(inputs, weight, damping):
-    gram = inputs.gram
-    if gram.shape != (weight.shape[1],) * 2:
-        raise ValueError(f"gptq: inputs have {len(gram)} channels, but weight is {list(weight.shape)}")
-    if not inputs.tokens:
-        raise ValueError("gptq: no input has passed the layer")
+def inverse_factor(gram, damping):
+    """U [in, in], upper triangular, of the formulas above."""
     damped = gram + float(damping) * gram.diagonal().mean().clamp(min=1e-12) * torch.eye(len(gram), dtype=gram.dtype)
     return torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(damped)), upper=True)

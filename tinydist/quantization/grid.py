@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 
 from ..rules import count, floats, validate, within
+from .blocks_of_32 import check_range
 
 
 class Grid(NamedTuple):
@@ -37,9 +38,10 @@ def grid_of(w, bits):
 
 
 def check_groups(operation, weight, group):
-    if weight.ndim != 2 or weight.shape[1] % group:
+    if weight.ndim != 2 or not weight.shape[1] or weight.shape[1] % group:
         shape = list(weight.shape)
         raise ValueError(f"{operation}: weight must be [out, in], in a multiple of group ({group}), got {shape}")
+    check_range(operation, weight)
 
 
 @validate(weight=floats, bits=within(2, 8), group=count)
@@ -47,7 +49,8 @@ def check_groups(operation, weight, group):
 def round_to_nearest(weight, bits=4, group=128):
     """``weight`` [out, in], on grids of ``group`` weights of a row."""
     check_groups("round_to_nearest", weight, group)
-    return torch.cat([grid_of(each, bits).nearest(each) for each in weight.split(group, 1)], 1)
+    groups = weight.to(torch.promote_types(weight.dtype, torch.float32)).split(group, 1)
+    return torch.cat([grid_of(each, bits).nearest(each) for each in groups], 1).to(weight.dtype)
 
 
 @validate(bits=within(2, 8), group=count)

@@ -1,4 +1,4 @@
-"""What a layer's inputs are like: all that GPTQ and AWQ ask of the data.
+"""Statistics of a layer's inputs: all that GPTQ and AWQ need of the data.
 
     y = x w^T for inputs X [tokens, in], so rounding w to v changes the outputs by
 
@@ -28,6 +28,15 @@ class Inputs:
         self.size += x.abs().sum(0)
         self.tokens += len(x)
 
+    def check(self, operation, weight):
+        """Are there inputs, of the size that ``weight`` takes?"""
+        if len(self.size) != weight.shape[1]:
+            raise ValueError(f"{operation}: inputs have {len(self.size)} channels, but weight is {list(weight.shape)}")
+        if not self.tokens:
+            raise ValueError(f"{operation}: no input has passed the layer")
+        if not self.gram.isfinite().all():
+            raise ValueError(f"{operation}: inputs must be finite")
+
     @property
     def magnitude(self):
         """The mean |x| of each channel: [in]."""
@@ -55,6 +64,10 @@ def inputs_of(model, batches):
 
 @validate(weight=floats, rounded=floats, inputs=Inputs)
 def output_error(weight, rounded, inputs):
-    """|X (w - v)^T|^2 / |X w^T|^2."""
+    """|X (w - v)^T|^2 / |X w^T|^2, of ``weight`` w and ``rounded`` v, both [out, in]. NaN where X w^T is 0."""
+    if weight.ndim != 2 or weight.shape != rounded.shape:
+        shapes = f"{list(weight.shape)} and {list(rounded.shape)}"
+        raise ValueError(f"output_error: weight and rounded must be [out, in], got {shapes}")
+    inputs.check("output_error", weight)
     w, change = weight.to(inputs.gram), (weight - rounded).to(inputs.gram)
     return (((change @ inputs.gram) * change).sum() / ((w @ inputs.gram) * w).sum()).item()

@@ -18,7 +18,9 @@ from .blocks import FORMATS, Blocks, quantize
 
 @validate(x=floats, weight=Blocks)
 def matmul(x, weight):
-    """x w^T: [..., in] and blocks [out, in] to [..., out]; x is rounded to Q8_0 first, as ggml does it."""
+    """x w^T: [..., in] and blocks [out, in] to [..., out]; x is rounded to Q8_0 first.
+
+    So does ggml with Q8_0, Q5_0 and Q4_0. Elsewhere it rounds x otherwise: with blocks of 256 one scale serves 256."""
     if len(weight.shape) != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ValueError(f"matmul: expected [..., in] and [out, in], got {list(x.shape)} and {list(weight.shape)}")
     return F.linear(quantize(x, "Q8_0").dequantize(), weight.dequantize()).to(x.dtype)
@@ -35,8 +37,12 @@ class BlockLinear(nn.Module):
         self.format, self.bias, self.multiply = blocks.format, linear.bias, multiply
         self.out_features, self.in_features = blocks.shape
 
+    @property
+    def weight(self):
+        return Blocks(self.data, self.format)
+
     def forward(self, x):
-        y = self.multiply(x, Blocks(self.data, self.format))
+        y = self.multiply(x, self.weight)
         return y if self.bias is None else y + self.bias
 
     def extra_repr(self):
@@ -45,9 +51,23 @@ class BlockLinear(nn.Module):
 
 @validate(model=nn.Module, format=one_of(FORMATS), keep=each_of(str, 0))
 def in_blocks(model, format="Q4_0", keep=("head",), multiply=matmul):
-    """Replace, in place, each ``nn.Linear`` by a ``BlockLinear``; those named in ``keep`` stay. Returns the model."""
-    for name, layer in list(model.named_modules()):
-        if isinstance(layer, nn.Linear) and name not in keep:
-            parent, _, own = name.rpartition(".")
-            setattr(model.get_submodule(parent), own, BlockLinear(layer, format, multiply))
+    """Replace, in place, each ``nn.Linear`` inside ``model`` by a ``BlockLinear``; those named in ``keep`` stay.
+
+    Returns the model. Raises ``ValueError``, and changes nothing, where a block does not divide a layer's inputs."""
+    if isinstance(model, nn.Linear):
+        raise ValueError("in_blocks: model must have its nn.Linear inside: use BlockLinear(model)")
+    linear = {
+        name: layer
+        for name, layer in model.named_modules(remove_duplicate=False)
+        if isinstance(layer, nn.Linear) and name not in keep
+    }
+    of = FORMATS[format].weights
+    for name, layer in linear.items():
+        if layer.in_features % of:
+            rule = f"must be divisible by {of}, the weights of a block of {format}, or the layer named in keep"
+            raise ValueError(f"in_blocks: {name}.in_features ({layer.in_features}) {rule}")
+    made = {layer: BlockLinear(layer, format, multiply) for layer in linear.values()}  # a shared one stays shared
+    for name, layer in linear.items():
+        parent, _, own = name.rpartition(".")
+        setattr(model.get_submodule(parent), own, made[layer])
     return model

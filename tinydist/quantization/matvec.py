@@ -7,8 +7,10 @@
 
 So what takes longest should be the reading. Unpacking costs instructions, though: for Q4_0 an AND, a shift and two
 subtractions for 32 weights. Neighbors of a product are added in pairs since processors have an instruction for that
-(VPMADDWD), which LLVM finds. Needs llvmlite. The rows are dealt out to ``torch.get_num_threads()`` threads. Like
-ggml_vec_dot_q4_0_q8_0 (ggml-org/llama.cpp, ggml/src/ggml-cpu/arch/x86/quants.c, read at 47b0c4b), which has intrinsics.
+(VPMADDWD), which LLVM finds. x stays in 8 bits and is widened for each row: in 16 bits it is slower where weights come
+from memory (benchmarks/size_of_x.py). The rows are dealt out to ``torch.get_num_threads()`` threads. Needs llvmlite.
+Like ggml_vec_dot_q4_0_q8_0 (ggml-org/llama.cpp, ggml/src/ggml-cpu/arch/x86/quants.c, read at 47b0c4b), which has
+intrinsics.
 """
 
 import ctypes
@@ -110,6 +112,8 @@ def matvec(x, weight):
         raise ValueError(f"matvec: weight must be in {' or '.join(CODES)}, got {weight.format}")
     if len(weight.shape) != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ValueError(f"matvec: expected [..., in] and [out, in], got {list(x.shape)} and {list(weight.shape)}")
+    if not (x.numel() and weight.data.numel()):  # the kernel's loops run once at least
+        return x.new_zeros(*x.shape[:-1], len(weight.data))
     rows, data = x.reshape(-1, x.shape[-1]), weight.data.contiguous()
     blocks = quantize(rows, "Q8_0").data.view(len(rows), -1, 34)
     scales = blocks[..., :2].contiguous().view(torch.float16).float()
@@ -142,10 +146,17 @@ def pool_of(threads, process):
 
 @cache
 def kernel_of(format):
+    return compiled_kernel(source_of(format))
+
+
+def source_of(format):
+    pairs = "".join(PAIRS.replace("NAME", name) for name in ("low", "high"))
+    return SOURCE.replace("NBYTES", str(format.nbytes)).replace("CODES", CODES[format.name]).replace("PAIRS", pairs)
+
+
+def compiled_kernel(source):
     from ..compilers.llvm_kernel import compiled  # llvmlite need not be there for the rest
 
-    pairs = "".join(PAIRS.replace("NAME", name) for name in ("low", "high"))
-    source = SOURCE.replace("NBYTES", str(format.nbytes)).replace("CODES", CODES[format.name]).replace("PAIRS", pairs)
     _, engine = compiled(source)
     kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, *[ctypes.c_long] * 2)(engine.get_function_address("matvec"))
     kernel.engine = engine  # lives as long as the kernel

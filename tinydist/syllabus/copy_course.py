@@ -19,7 +19,7 @@ from .atomic_files import Trouble, locked, write_atomically
 from .registry import HOMES, PACKAGE
 
 FOLDERS = ("notebooks", "exercises", "solutions")
-BESIDE = (".py", ".lock", ".toml", ".txt")  # programs that notebooks run, lock files that they read
+BESIDE = (".py", ".lock", ".toml", ".txt", ".yml")  # programs that notebooks run, lock files that they read
 KINDS = (".ipynb", ".csv")  # not the files of exercises: a check reads the package's, which are never old
 LINKED = ("examples", "tests")  # besides the package: where links of notebooks lead
 PROGRESS = "exercises/progress.json"

@@ -60,7 +60,7 @@ def options():
     add("--warmup-steps", type=int, default=0, metavar="N", help=warmup)
     add("--seed", type=int, default=0, metavar="N", help="random seed (default: %(default)s)")
     add("--folder", metavar="DIR", help="checkpoint directory; resumes from the latest checkpoint")
-    change = "resume although the checkpoint is of a run with another one: batch, seed, data, held-out or heads"
+    change = "resume even if these differ from the checkpoint's run: batch, seed, data, held-out, heads"
     add("--allow-change", nargs="+", default=(), metavar="NAME", help=change)
     add("--save-every", type=int, metavar="N", help="save a checkpoint every N steps and at the end")
     held_out = "compute the validation loss every N steps, on a held-out tenth of the data"

@@ -16,14 +16,17 @@ runtime/data_pipeline/curriculum_scheduler.py.
 """
 
 import math
+from itertools import pairwise
 
-from ..rules import count, each_of, function, positive, validate, whole
+from ..rules import count, each_of, function, must, positive, validate, whole
 from .data import Batches
 
 
 @validate(least=count, most=count, steps=count, multiple=count, degree=positive)
 def fixed_root(least, most, steps, multiple=8, degree=2):
     """From ``least`` to ``most`` in ``steps`` steps, by the root of the step; in multiples of ``multiple``."""
+    if least > most:
+        raise ValueError(f"fixed_root: least ({least}) must be <= most ({most})")
     lowest = -(-least // multiple) * multiple  # the first multiple that is not below the least
 
     def difficulty(step):
@@ -35,6 +38,7 @@ def fixed_root(least, most, steps, multiple=8, degree=2):
 
 @validate(least=count, most=count, steps=count, multiple=count)
 def fixed_linear(least, most, steps, multiple=8):
+    """Straight up."""
     return fixed_root(least, most, steps, multiple, degree=1)
 
 
@@ -45,6 +49,8 @@ def fixed_discrete(difficulties, last_steps):
         raise ValueError(
             f"fixed_discrete: difficulties ({len(difficulties)}) must be one more than last_steps ({len(last_steps)})"
         )
+    if not all(one < other for one, other in pairwise(last_steps)):
+        raise ValueError(f"fixed_discrete: last_steps must increase, got {last_steps}")
 
     def difficulty(step):
         return next((found for found, last in zip(difficulties, last_steps) if step <= last), difficulties[-1])
@@ -61,7 +67,7 @@ class CurriculumBatches(Batches):
         self.difficulty = difficulty
 
     def length(self, step):
-        return min(self.difficulty(step), self.context)
+        return min(must("CurriculumBatches", "difficulty(step)", count, self.difficulty(step)), self.context)
 
     def rows(self, step, rank, ranks):
         return tuple(each[:, : self.length(step)] for each in super().rows(step, rank, ranks))

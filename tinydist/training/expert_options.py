@@ -23,11 +23,11 @@ class Option(NamedTuple):
 
 OPTIONS = {
     "num_experts": Option(int, None, optional(count), "number of experts in each layer, which replace the MLP"),
-    "moe_router_topk": Option(int, 2, count, "number of experts of each token"),
+    "moe_router_topk": Option(int, 2, count, "experts per token"),
     "moe_aux_loss_coeff": Option(float, 0.0, amount, "coefficient of the load-balancing loss"),
     "moe_z_loss_coeff": Option(float, 0.0, amount, "coefficient of the router's z-loss"),
     "moe_router_bias_update_rate": Option(
-        float, 0.0, amount, "how far biases move after each step to balance the load; scores are sigmoids then"
+        float, 0.0, amount, "step of the biases that balance the load; the router's scores are then sigmoids"
     ),
 }
 

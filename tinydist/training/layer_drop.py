@@ -9,10 +9,10 @@ A layer that is kept adds 1/p of what it adds without dropping, so on average th
 mode all layers run, as they are. Expected FLOPs of the layers: 1 - (1 - theta(t)) (L + 1) / 2L of all, so 1/4 less in a
 deep model with theta = 0.5. The whole batch leaves a layer out, so the FLOPs are not computed, rather than masked.
 
-Sources: Zhang and He 2020, Progressive Layer Dropping, section 4, as another implementation cites it; DeepSpeed up to
-0.19.6, runtime/progressive_layer_drop.py, which has theta(t) alone: the layers are the model's own work. DeepSpeed's
-example for BERT (DeepSpeedExamples at 26e33218, bing_bert/nvidia/modelingpreln_layerdrop.py) counts i from 0, and
-divides by the probability of the layer after.
+Sources: Zhang and He 2020, Progressive Layer Dropping, section 4, as its readers cite it; DeepSpeed up to 0.19.6,
+runtime/progressive_layer_drop.py, which has theta(t) alone: the layers are the model's own work. The authors' BERT
+(DeepSpeedExamples at 26e33218, bing_bert/nvidia/modelingpreln_layerdrop.py) counts i from 0, and divides by the
+probability of the next layer.
 """
 
 import math

@@ -31,6 +31,8 @@ LEGS = {"cos": half_wave, "linear": straight}
 @validate(peak=positive, steps=count, rise=part, start=positive, end=positive, shape=one_of(LEGS))
 def one_cycle(peak, steps, rise=0.3, start=25.0, end=1e4, shape="cos"):
     """step -> rate. ``rise``: which part of the steps goes up."""
+    if min(start, end) < 1:
+        raise ValueError(f"one_cycle: start and end divide the peak, so they must be >= 1, got {start} and {end}")
     first = peak / start
     return legs("one_cycle", steps, rise, shape, first, peak, first / end)
 
@@ -38,6 +40,8 @@ def one_cycle(peak, steps, rise=0.3, start=25.0, end=1e4, shape="cos"):
 @validate(steps=count, most=part, least=part, rise=part, shape=one_of(LEGS))
 def one_cycle_momentum(steps, most=0.95, least=0.85, rise=0.3, shape="cos"):
     """step -> momentum."""
+    if least > most:
+        raise ValueError(f"one_cycle_momentum: least ({least}) must be <= most ({most})")
     return legs("one_cycle_momentum", steps, rise, shape, most, least, most)
 
 

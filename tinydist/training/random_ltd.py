@@ -19,7 +19,7 @@ import math
 import torch
 from torch import nn
 
-from ..rules import count, validate, whole
+from ..rules import count, count_or_none, must, validate, whole
 
 
 class RandomLTD(nn.Module):
@@ -55,6 +55,7 @@ def random_ltd(model):
         model.blocks[place] = layer
 
     def keep(tokens):
+        must("keep", "tokens", count_or_none, tokens)
         for layer in wrapped:
             layer.kept = tokens
 
@@ -64,6 +65,8 @@ def random_ltd(model):
 @validate(least=count, most=count, steps=count, multiple=count)
 def kept_schedule(least, most, steps, multiple=16):
     """step -> K: straight up, rounded down to a multiple. Below the first multiple DeepSpeed's has 0, and ours 1."""
+    if least > most:
+        raise ValueError(f"kept_schedule: least ({least}) must be <= most ({most})")
 
     def kept(step):
         found = math.floor(float(step) / steps * (most - least) + least)
@@ -75,4 +78,6 @@ def kept_schedule(least, most, steps, multiple=16):
 @validate(rows=count, kept=whole, length=count, dropping=whole, layers=count)
 def layer_tokens(rows, kept, length, dropping, layers):
     """Of a step: tokens that the layers compute, of which ``dropping`` keep ``kept``."""
-    return rows * (kept * dropping + length * (layers - dropping))
+    if dropping > layers:
+        raise ValueError(f"layer_tokens: dropping ({dropping}) must be <= layers ({layers})")
+    return rows * (min(kept, length) * dropping + length * (layers - dropping))

@@ -14,6 +14,7 @@ Sources: Smith 2015, Cyclical learning rates, section 3.3; Smith 2018, section 4
 """
 
 import math
+from itertools import pairwise
 from typing import NamedTuple
 
 from ..rules import count, each_of, number, part, positive, validate
@@ -21,10 +22,10 @@ from ..rules import count, each_of, number, part, positive, validate
 
 @validate(least=positive, most=positive, steps=count)
 def growing(least, most, steps):
-    """step -> rate, from ``least`` at step 0 to ``most`` at the last one."""
+    """step -> rate, from ``least`` at step 0 to ``most`` at the last one and after it."""
     if not least < most or steps < 2:
         raise ValueError(f"growing: least ({least}) must be < most ({most}), in 2 steps or more, got {steps}")
-    return lambda step: least * (most / least) ** (step / (steps - 1))
+    return lambda step: least * (most / least) ** min(step / (steps - 1), 1.0)
 
 
 @validate(losses=each_of(number), kept=part)
@@ -46,6 +47,8 @@ class Reading(NamedTuple):
 @validate(rates=each_of(positive), losses=each_of(number), factor=positive, kept=part)
 def read_range_test(rates, losses, factor=1.5, kept=0.9):
     """A ``Reading`` of rates that grow by one factor, and the loss of each step before its update."""
+    if not all(one < other for one, other in pairwise(rates)) or factor <= 1:
+        raise ValueError(f"read_range_test: rates must increase, and factor ({factor}) must be > 1")
     if len(rates) != len(losses) or len(rates) < 3:
         raise ValueError(
             f"read_range_test: rates ({len(rates)}) and losses ({len(losses)}) must be as many, at least 3"
@@ -55,6 +58,8 @@ def read_range_test(rates, losses, factor=1.5, kept=0.9):
         raise ValueError(f"read_range_test: the loss of step {finite} is {losses[finite]}: begin with a lower rate")
     line = smoothed(losses[:finite], kept)
     lowest = min(range(finite), key=line.__getitem__)
+    if line[lowest] < 0:
+        raise ValueError(f"read_range_test: the loss must be >= 0 for a factor of it, got {line[lowest]:.3g}")
     falls = [line[i + 1] - line[i - 1] for i in range(1, max(2, min(lowest + 1, finite - 1)))]
     beyond = (i for i in range(lowest, finite) if line[i] > factor * line[lowest])
     broken = next(beyond, finite)

@@ -10,6 +10,7 @@ graph.py                boxes and arrows, in rows
 groups.py               process groups along each axis of a device mesh; call_grid.py: the calls of each rank, by line
 model_cut.py            which rank holds which part of which layer
 schedule.py             pipeline schedules over time
+memory_plan.py          buffers on the bytes that they have, step by step
 steps.py                what each rank holds, step by step; step_cells.py: what is in a cell; film.py: a run for it
 matrices.py             heat maps: attention weights, masks
 bars.py                 bar and waterfall charts; table.py: small tables

@@ -1,9 +1,11 @@
 """A graph in rows: each box stands below all that it needs, and arrows lead from each to what needs it.
 
-A longer arrow has a place in each row that it passes.
+A longer arrow has a place in each row that it passes, which it shares with the others from the same box.
 """
 
+from collections import Counter
 from itertools import combinations, pairwise, permutations
+from typing import NamedTuple
 
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
@@ -13,11 +15,19 @@ from .canvas import canvas, inside, picture
 from .formatting import tell
 from .palette import INK, PALE, SOFT
 
-BOX, PASSING, HIGH, APART, BETWEEN = 130, 8, 32, 14, 30  # pixels: widths, a box's height, from one to the next, of rows
+BOX, PASSING, HIGH, APART, BETWEEN = 126, 2, 32, 10, 30  # pixels: widths, a box's height, from one to the next, of rows
 
 texts = named(stated("a text", lambda value: isinstance(value, str)))
 
-MOST_TRIED = 7  # in a row, in every order
+MOST_BOXES = 5  # in a row: of more, the names could not be read in a notebook
+MOST_TRIED = 6  # in a row, in every order
+
+
+class Passing(NamedTuple):
+    """A place in a row that arrows from a box pass."""
+
+    above: object
+    row: int
 
 
 @validate(names=stated("a dict, key -> name", texts), arrows=each_of(stated("(key, key)", lambda v: len(v) == 2)))
@@ -30,11 +40,11 @@ def graph(names, arrows):
     tell(f"boxes: {len(names)}; arrows: {len(arrows)}")
     needs = [f"{names[below]} needs {names[above]}" for above, below in arrows]
     high = len(rows) * (HIGH + BETWEEN) - BETWEEN + 4
-    wide = max(720, *(width_of(row) + 4 for row in rows))
-    figure, axes = canvas(f"{'; '.join(needs)}.", high / 100, wide / 100)
+    width = max(720, *(width_of(row) + 4 for row in rows))
+    figure, axes = canvas(f"{'; '.join(needs)}.", high / 100, width / 100)
     axes.set_position((0, 0, 1, 1))
     axes.axis("off")
-    axes.set_xlim(-wide / 2, wide / 2)
+    axes.set_xlim(-width / 2, width / 2)
     axes.set_ylim(high, 0)
     at = {each: (x, 2 + n * (HIGH + BETWEEN)) for n, row in enumerate(rows) for each, x in places(row)}
     for path in paths:
@@ -62,18 +72,16 @@ def arrow(points):
 
 
 def placed(names, arrows):
-    """Rows of keys, and of numbers of arrows that pass; and each arrow as the row of what it goes through."""
-    depth = dict.fromkeys(names, 0)
-    for _ in names:
-        for above, below in arrows:
-            depth[below] = max(depth[below], depth[above] + 1)
-    rows = [[key for key in names if depth[key] == row] for row in range(1 + max(depth.values()))]
+    """Rows of keys and of places that arrows pass; and each arrow as the row of what it goes through."""
+    row_of = row_of_each(names, arrows)
+    rows = [[key for key in names if row_of[key] == row] for row in range(1 + max(row_of.values()))]
     paths = []
-    for number, (above, below) in enumerate(arrows):
-        passed = [(number, row) for row in range(depth[above] + 1, depth[below])]
+    for above, below in arrows:
+        passed = [Passing(above, row) for row in range(row_of[above] + 1, row_of[below])]
         paths.append([above, *passed, below])
         for each in passed:
-            rows[each[1]].append(each)
+            if each not in rows[each.row]:
+                rows[each.row].append(each)
     steps = [step for path in paths for step in pairwise(path)]
     best, length = rows, float("inf")
     while (now := length_of(best, steps)) < length:
@@ -82,6 +90,22 @@ def placed(names, arrows):
             orders = ([*best[:n], list(order), *best[n + 1 :]] for order in orders_of(row))
             best = min(orders, key=lambda rows: length_of(rows, steps))
     return best, paths
+
+
+def row_of_each(names, arrows):
+    """Of each key the first row below all that it needs in which there is room."""
+    depth = dict.fromkeys(names, 0)
+    for _ in names:
+        for above, below in arrows:
+            depth[below] = max(depth[below], depth[above] + 1)
+    row_of, boxes = {}, Counter()
+    for key in sorted(names, key=depth.get):  # what it needs comes before it
+        row = 1 + max((row_of[above] for above, below in arrows if below == key), default=-1)
+        while boxes[row] == MOST_BOXES:
+            row += 1
+        row_of[key] = row
+        boxes[row] += 1
+    return row_of
 
 
 def orders_of(row):
@@ -103,13 +127,16 @@ def length_of(rows, steps):
 
 
 def width_of(row):
-    return sum(BOX if isinstance(each, str) else PASSING for each in row) + APART * (len(row) - 1)
+    return sum(map(wide, row)) + APART * (len(row) - 1)
+
+
+def wide(each):
+    return PASSING if isinstance(each, Passing) else BOX
 
 
 def places(row):
     """Each with its middle, from the middle of the row."""
     left = -width_of(row) / 2
     for each in row:
-        wide = BOX if isinstance(each, str) else PASSING
-        yield each, left + wide / 2
-        left += wide + APART
+        yield each, left + wide(each) / 2
+        left += wide(each) + APART

@@ -1,6 +1,7 @@
 """Heat maps side by side: attention weights, masks. Zero is white, the maximum is dark."""
 
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from ..rules import amount, each_of, flag, many, must, named, stated, validate
 from .canvas import canvas, picture
@@ -70,6 +71,8 @@ def draw_matrix(axes, table):
         if count <= MOST_NAMES:
             shown = range(0, count, 1 if count <= 8 else 2)
             axis.set_ticks([each + 0.5 for each in shown], shown)
+        else:
+            axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     rows, columns = len(table), len(table[0])
     if max(rows, columns) <= MOST_NAMES:
         axes.hlines(range(1, rows), 0, columns, color=LINE, linewidth=0.5)

@@ -30,10 +30,12 @@ def cells_that_need(package, notebook):
 
 
 def show_stored(package, source, notebook):
-    """The note goes to stderr, which nbval does not compare."""
-    print(f"Not run, since {package} is not installed. What the notebook has stored for it follows.", file=sys.stderr)
-    stored = nbformat.read(Path(notebook), as_version=4).cells
-    for output in next((cell.outputs for cell in stored if cell.source.rstrip() == source.rstrip()), []):
+    """The note goes to stderr, which nbval does not compare, and before the outputs: a kernel would keep it back."""
+    cells = nbformat.read(Path(notebook), as_version=4).cells
+    stored = next((cell.outputs for cell in cells if cell.source.rstrip() == source.rstrip()), [])
+    follows = "The output stored in the notebook:" if stored else "The notebook has stored no output."
+    print(f"Not run: {package} is not installed. {follows}", file=sys.stderr, flush=True)
+    for output in stored:
         if output.output_type == "stream" and output.name == "stdout":
             print(output.text, end="")
         elif "data" in output:

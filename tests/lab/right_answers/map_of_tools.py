@@ -1,5 +1,6 @@
 """Other right answers to the exercises of 22_map_of_tools: they must pass."""
 
+import itertools
 import math
 import re
 
@@ -26,6 +27,24 @@ def with_tuples_of_three(lock, platform):
         elif "" in hashes:
             faults.add((name, "hash", ""))
     return sorted(faults)
+
+
+@right("mend_lock")
+def with_all_combinations(lock, index, requirements):
+    fewest = None
+    for versions in itertools.product(*([None, *index[name]] for name in index)):
+        answer = {name: version for name, version in zip(index, versions) if version}
+        wanted, reached = list(requirements), set()
+        for name, _, _ in wanted:  # it grows
+            if name in answer and name not in reached:
+                reached.add(name)
+                wanted += index[name][answer[name]]
+        hold = all(name in answer and least <= answer[name] < below for name, least, below in wanted)
+        if hold and reached == set(answer):
+            changed = len(answer.items() - lock.items())
+            if fewest is None or changed < fewest[0]:
+                fewest = changed, answer
+    return fewest and fewest[1]
 
 
 @right("cite")

@@ -48,6 +48,12 @@ def normalizes_tiles(x, tile):
     return torch.cat([part.exp() / part.exp().sum(1, keepdim=True) for part in x.split(tile, 1)], 1)
 
 
+@wrong("mended_softmax", "tiles", "as long as a row")
+def whole_rows(x, tile):
+    weights = (x - x.amax(1, keepdim=True)).exp()
+    return weights / torch.einsum("rc->r", weights)[:, None]
+
+
 @wrong("mended_softmax", "values", "1,000 apart")
 def one_maximum_for_all_rows(x, tile):
     weights = (x - x.max()).exp()

@@ -1,5 +1,9 @@
 """Wrong answers to the exercises of 22_map_of_tools: each with the property that rejects it, and what it is told."""
 
+import math
+import re
+from collections import Counter
+
 from lab.registered import collection, solved
 
 WRONG_ANSWERS, wrong = collection()
@@ -56,6 +60,55 @@ def compares_the_operating_system_alone(lock, platform):
     return solved("faults_of_lock")(renamed, platform.split("_")[0])
 
 
+@wrong("mend_lock", "values", "a bound that was raised")
+def leaves_the_lock_as_it_is(lock, index, requirements):
+    return lock if solved("mend_lock")(lock, index, requirements) is not None else None
+
+
+@wrong("mend_lock", "values", "are enough")
+def resolves_anew_with_the_newest_first(lock, index, requirements):
+    newest = {name: dict(sorted(index[name].items(), reverse=True)) for name in index}
+    return solved("mend_lock")({}, newest, requirements)
+
+
+@wrong("mend_lock", "values", "no answer fits")
+def mends_each_package_alone(lock, index, requirements):
+    answer, queue = {}, list(requirements)
+    while queue:
+        name, least, below = queue.pop(0)
+        fitting = [each for each in index.get(name, {}) if least <= each < below]
+        if not fitting:
+            return None
+        if name not in answer or answer[name] not in fitting:
+            answer[name] = lock[name] if lock.get(name) in fitting else max(fitting)
+            queue += index[name][answer[name]]
+    return answer
+
+
+@wrong("mend_lock", "values", "dear to keep")
+def takes_the_first_answer_with_locked_versions_first(lock, index, requirements):
+    def found(requirements, chosen):
+        if any(name in chosen and not least <= chosen[name] < below for name, least, below in requirements):
+            return None
+        missing = [name for name, *_ in requirements if name not in chosen]
+        if not missing:
+            return chosen
+        here = index.get(missing[0], {})
+        for version in sorted(here, key=lambda version: version != lock.get(missing[0])):
+            answer = found([*requirements, *here[version]], chosen | {missing[0]: version})
+            if answer is not None:
+                return answer
+        return None
+
+    return found(list(requirements), {})
+
+
+@wrong("mend_lock", "values", "nobody asks")
+def keeps_what_nobody_needs(lock, index, requirements):
+    answer = solved("mend_lock")(lock, index, requirements)
+    return answer if answer is None else lock | answer
+
+
 @wrong("cite", "values", "context")
 def returns_the_text(notes, question, k):
     return notes[0][1]
@@ -82,3 +135,18 @@ def splits_at_spaces(notes, question, k):
     found = solved("cite")([(number, text) for number, (_, text) in enumerate(cut)], letters(question), k)
     taken = [notes[number] for number in found["sources"]]
     return {"context": [text for _, text in taken], "sources": list(dict.fromkeys(source for source, _ in taken))}
+
+
+@wrong("cite", "values", "a tie but for rounding")
+def compares_last_digits(notes, question, k):
+    def count(text):
+        return Counter(re.findall("[a-z]+", text.lower()))
+
+    def near(text):
+        one, other = count(text), count(question)
+        shared = sum(one[word] * other[word] for word in one)
+        lengths = [math.sqrt(sum(number**2 for number in each.values())) for each in (one, other)]
+        return shared / (lengths[0] * lengths[1]) if shared else 0.0
+
+    order = sorted((note for note in notes if near(note[1])), key=lambda note: -near(note[1]))[:k]
+    return {"context": [text for _, text in order], "sources": list(dict.fromkeys(source for source, _ in order))}
