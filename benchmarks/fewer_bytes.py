@@ -1,6 +1,6 @@
 """Loss against bytes: a small GPT on four simulated ranks, trained with each way to send less, on equal tokens.
 
-    python benchmarks/fewer_bytes.py [--seeds 5] [--steps 150] [--only METHOD] [--write] [--equal-seconds]
+    python benchmarks/fewer_bytes.py [--seeds 0 1 2 3 4] [--steps 150] [--only METHOD] [--write] [--equal-seconds]
 
 One layer of width 32 and sequences of 32 bytes of tinydist's text (its hash is in the table), of which the last tenth
 is held out; 4 sequences a rank and step. One rate for all: of 3e-3 and 1e-2 the better for Adam on all gradients,
@@ -231,7 +231,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[*range(5)])
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--only", choices=[*METHODS], metavar="METHOD", help="this method; the rows of others stay")
+    parser.add_argument("--only", choices=[*METHODS], metavar="METHOD")
     parser.add_argument("--write", action="store_true", help="the rows of these seeds and methods; the others stay")
     parser.add_argument("--equal-seconds", action="store_true", help="and not on equal tokens; without the controls")
     chosen = parser.parse_args()
