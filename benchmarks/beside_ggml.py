@@ -9,7 +9,6 @@ and by the time that the processor gave to this process. llama.cpp interleaves r
 21 reads it, ``--append`` adds a run to it.
 """
 
-import argparse
 import os
 from functools import partial
 from pathlib import Path
@@ -50,19 +49,7 @@ def check(calls):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=8192)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--write", action="store_true")
-    parser.add_argument("--append", action="store_true", help="write, and keep earlier runs")
-    chosen = parser.parse_args()
-    before = csv_rows.read(FILE) if chosen.append else []
-    run = 1 + max((int(row["run"]) for row in before), default=0)
-    torch.manual_seed(0)
-    x = torch.randn(chosen.size)
-    formats = block_decoding.layers_of(torch.randn(chosen.size, chosen.size), chosen.layers)
+    chosen, before, run, x, formats = block_decoding.started(__doc__, FILE)
     found = []
     for threads in chosen.threads:
         torch.set_num_threads(threads)

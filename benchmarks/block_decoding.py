@@ -98,8 +98,9 @@ def measured(formats, x, rounds):
     return {key: [min(times) for times in zip(*rounds[1:])] for key, rounds in found.items()}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def started(description, file):
+    """Options, earlier rows of ``file`` if they stay, the number of this run, x, and the layers in each format."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=8192)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=15)
@@ -107,10 +108,15 @@ def main():
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--append", action="store_true", help="write, and keep earlier runs")
     chosen = parser.parse_args()
-    before = csv_rows.read(FILE) if chosen.append else []
+    before = csv_rows.read(file) if chosen.append else []
     run = 1 + max((int(row["run"]) for row in before), default=0)
     torch.manual_seed(0)
-    x, formats = torch.randn(chosen.size), layers_of(torch.randn(chosen.size, chosen.size), chosen.layers)
+    x, weight = torch.randn(chosen.size), torch.randn(chosen.size, chosen.size)
+    return chosen, before, run, x, layers_of(weight, chosen.layers)
+
+
+def main():
+    chosen, before, run, x, formats = started(__doc__, FILE)
     found = []
     for threads in chosen.threads:
         torch.set_num_threads(threads)
