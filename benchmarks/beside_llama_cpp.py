@@ -18,7 +18,7 @@ llama.cpp keeps keys and values in fp32 here (its default is fp16), and adds wit
     as ggml      ours, with x rounded as ggml rounds it
     last bits    ours beside itself with other last bits in the embedding: codes of x near a half go the other way
 
-Needs llama-cpp-python. ``--write`` puts the table where notebook 21 reads it.
+Needs llama-cpp-python. ``--write`` puts the table where notebook 21b reads it.
 """
 
 import argparse

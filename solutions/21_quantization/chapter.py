@@ -2,14 +2,14 @@
 
 import torch
 
-ORDER = ["three_bit_blocks", "products_with_offset", "gptq_in_order", "choose_formats"]
+ORDER = ["three_bit_blocks", "products_with_offset", "gptq_in_order"]
 
 INTRODUCTION = """\
 # Exercises: quantization
 
 [Notebook 21](../notebooks/21_quantization.ipynb) goes before these. You write the bytes of a format that nobody \
-has, multiply blocks that have an offset, round a row by GPTQ with the columns in a better order, and choose formats \
-for a memory. Four exercises, about 80 minutes.
+has, multiply blocks that have an offset, and round a row by GPTQ with the columns in a better order. Three exercises, \
+about 65 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. The first property that does not \
 hold is explained.

@@ -205,6 +205,10 @@ class TestQuantization(Answers):
     chapter = "quantization"
 
 
+class TestGgufAndKvCache(Answers):
+    chapter = "gguf_and_kv_cache"
+
+
 class TestMixtureOfExperts(Answers):
     chapter = "mixture_of_experts"
 

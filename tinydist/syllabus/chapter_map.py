@@ -42,6 +42,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "19 Less data": "03d 05",
     "20 Compilers": "03 07",
     "21 Quantization": "04 09",
+    "21b GGUF": "21",
     "22 Tools": "12 14",
 }
 

@@ -6,6 +6,14 @@ from lab.registered import others
 RIGHT_ANSWERS, right = others()
 
 
+@right("mended_graph")
+def by_clamp(x, length, limit):
+    """As clip_grad_norm_ does it."""
+    left_out = (torch.arange(x.shape[0]) >= length).unsqueeze(1)
+    mean = x.masked_fill(left_out, 0).sum(0) / length
+    return mean * (limit / mean.square().sum().sqrt()).clamp(max=1)
+
+
 @right("fuse_chain")
 def kernel_by_kernel(nbytes, operators):
     """Lists of operators first, then their bytes."""

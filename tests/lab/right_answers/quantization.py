@@ -46,16 +46,3 @@ def by_elimination(w, G, step):
         w[left] -= (w[first] - found[first]) / inverse[0, 0] * inverse[0]
         left = left[1:]
     return found
-
-
-@right("choose_formats")
-def all_pairs_sorted(weights, per_token, context, memory, bandwidth, weight_formats, cache_formats):
-    pairs = []
-    for weight, cache in itertools.product(weight_formats, cache_formats):
-        nbytes = weights * weight_formats[weight][0] / 8 + per_token * context * cache_formats[cache][0] / 8
-        if nbytes <= memory:
-            pairs.append((weight_formats[weight][1] + cache_formats[cache][1], nbytes, weight, cache))
-    if pairs:
-        _, nbytes, weight, cache = sorted(pairs)[0]
-        return weight, cache, bandwidth / nbytes
-    return None

@@ -8,6 +8,39 @@ from tinydist import compilers
 WRONG_ANSWERS, wrong = collection()
 
 
+@wrong("mended_graph", "one graph", "< length].mean(0)")
+def rows_by_a_mask(x, length, limit):
+    mean = x[torch.arange(len(x)) < length].mean(0)
+    norm = mean.norm()
+    return mean * torch.where(norm > limit, limit / norm, 1.0)
+
+
+@wrong("mended_graph", "one graph", "A Python `if` asks for data")
+def still_an_if(x, length, limit):
+    left_out = torch.arange(len(x)) >= length
+    mean = x.masked_fill(left_out[:, None], 0).sum(0) / length
+    factor = limit / mean.norm()
+    return factor * mean if factor < 1 else mean
+
+
+@wrong("mended_graph", "one graph", "_local_scalar_dense")
+def a_number_of_python(x, length, limit):
+    mean = x.masked_fill((torch.arange(len(x)) >= length)[:, None], 0).sum(0) / length.item()
+    return mean * (limit / mean.norm()).clamp(max=1)
+
+
+@wrong("mended_graph", "one graph", "other numbers than the function")
+def another_way_without_data(x, length, limit):
+    mean = x[: int(length)].mean(0) if type(x) is torch.Tensor else x.mean(0)
+    return mean * (limit / mean.norm()).clamp(max=1)
+
+
+@wrong("mended_graph", "own work", "tinydist.compilers")
+def captured_inside(x, length, limit):
+    compilers.capture(torch.neg, x)
+    return solved("mended_graph")(x, length, limit)
+
+
 @wrong("fuse_chain", "values", "2 things")
 def fuses_nothing(nbytes, operators):
     pass

@@ -45,8 +45,3 @@ def librarys_gptq(w, G, step):
 @wrong("gptq_in_order", "values", "")
 def rounding(w, G, step):
     return (w / step).round() * step
-
-
-@wrong("choose_formats", "values", "")
-def the_smallest(weights, per_token, context, memory, bandwidth, weight_formats, cache_formats):
-    return "Q4_0", "Q4_0", bandwidth / ((weights + per_token * context) * 4.5 / 8)
