@@ -6,6 +6,7 @@ BIN has uv, poetry, pip-compile (pip-tools), and pip from 25.1 on, each installe
 (`uv tool install` does it, or pipx). All ask one index, PyPI's, whatever pip is configured to.
 
     locks       pyproject.toml and what each tool makes of it, as it is
+    before      what uv would have answered a month earlier: nothing that was published later
     conflicts   what each says when requests 2.28.0 (urllib3 < 1.27) and urllib3 2 are asked for together
     times       of each tool, over those of uv, medians of five runs (three with an empty cache)
 """
@@ -40,6 +41,7 @@ priority = "primary"
 SMALL = ["numpy>=2.2", "requests>=2.32", "tqdm>=4.67"]
 CONFLICT = ["requests==2.28.0", "urllib3>=2"]
 PYTHON = ">=3.11,<4"
+MONTH_BEFORE = "2026-10-29"
 COMPILE = ["pip-compile", "--no-header", "--output-file", "requirements.txt", "pyproject.toml"]
 COMMANDS = {
     "uv": ["uv", "lock", "--python", sys.executable],
@@ -82,6 +84,15 @@ def version_of(tool):
     return {"version": f"{tool} {re.search(r'[0-9]+([.][0-9]+)+', said)[0]}", "date": date.today().isoformat()}
 
 
+def exported(folder):
+    """The lock in a folder, as requirements."""
+    return subprocess.check_output(EXPORT, cwd=folder, text=True)
+
+
+def before(cache):
+    return exported(run([*COMMANDS["uv"], "--exclude-newer", MONTH_BEFORE], cache)[0])
+
+
 def times(full, runs):
     """Rows: seconds of a tool, over uv's median, with a full and an empty cache."""
     rows = []
@@ -105,6 +116,7 @@ def main():
     with tempfile.TemporaryDirectory() as tempfile.tempdir:
         cache = tempfile.mkdtemp()  # full after this
         texts = {tool: (run(command, cache)[0] / FILES[tool]).read_text() for tool, command in COMMANDS.items()}
+        month_before = before(cache)
         said = {tool: words(run(command, cache, CONFLICT, fails=True)[1]) for tool, command in COMMANDS.items()}
         taken = [row | about[row["tool"].partition(",")[0]] for row in times(cache, chosen.runs)]
     conflicts = [{"tool": tool, "words": said[tool]} | about[tool] for tool in said]
@@ -113,7 +125,8 @@ def main():
         project(FOLDER, SMALL)
         for tool, text in texts.items():
             (FOLDER / FILES[tool]).write_text(text)
-        (FOLDER / "export.txt").write_text(subprocess.check_output(EXPORT, cwd=FOLDER, text=True))
+        (FOLDER / "export.txt").write_text(exported(FOLDER))
+        (FOLDER / "export_before.txt").write_text(month_before)
         csv_rows.write(FOLDER / "conflicts.csv", conflicts)
         earlier = csv_rows.read(FOLDER / "times.csv")  # times differ from run to run: all are kept
         run_now = 1 + max(int(row["run"]) for row in earlier)

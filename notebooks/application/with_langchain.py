@@ -1,4 +1,5 @@
-"""The same questions through LangChain: `pip install langchain-openai`. It talks to the given server, and to no other.
+"""The same questions through LangChain: `pip install langchain-openai numpy`. It connects to the given server only,
+unless LANGSMITH_TRACING is set.
 
 python with_langchain.py http://127.0.0.1:8000/v1 "What is a collective?" [REPEATED]
 """

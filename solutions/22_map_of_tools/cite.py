@@ -61,7 +61,7 @@ def test_cases():
             "if likeness[place] >= 0",
         ),
         mistake(
-            "Of notes that are as near, the first is taken",
+            "Of equally near notes, the first is taken",
             "key=lambda place: -likeness[place]",
             "key=lambda place: (-likeness[place], -place)",
         ),
@@ -94,11 +94,11 @@ def test_cases():
 def cite(notes, question, k):
     """Return {"context": texts, "sources": sources}: what a model is given for its answer, and what the answer cites.
 
-    ``notes`` is a list of (source, text). Words are runs of the letters a to z, in lower case. A note is as near as the
-    cosine of its word counts to those of the question; cosines that differ by less than 1e-9 are equal. ``context`` has
-    the texts of the ``k`` nearest notes, the nearest first, and of notes that are as near the first. A note that shares
-    no word with the question is not taken, so there may be fewer, or none. ``sources`` lists their sources in the same
-    order, each once.
+    ``notes`` is a list of (source, text). Words are runs of the letters a to z, in lower case. How near a note is to
+    the question is the cosine of their word counts; cosines that differ by less than 1e-9 are equal. ``context`` has
+    the texts of the ``k`` nearest notes, the nearest first; equally near ones stay in the order of ``notes``. A note
+    that shares no word with the question is not taken, so there may be fewer, or none. ``sources`` lists their sources
+    in the same order, each once.
     """
 
     def count(text):

@@ -116,7 +116,7 @@ def faults_of_lock(lock, platform):
 
     ``lock`` is a dict, name -> {"version": "2.10", "needs": [(name, operator, version), ...], "wheels": [{"platform":
     "any" or "linux_x86_64" or ..., "hash": "sha256:..." or ""}, ...]}. The operator is "==", ">=" or "<", and a version
-    is 1 to 3 whole numbers with points between; 2.0 is the same version as 2.
+    is 1 to 3 whole numbers separated by dots; 2.0 is the same version as 2.
 
     There are three faults. (name, "needs", other): the package needs another that is not in the lock, or not in an
     allowed version. (name, "platform", ""): it has no wheel for this platform. (name, "hash", ""): of its wheels for

@@ -85,7 +85,7 @@ def mends_each_package_alone(lock, index, requirements):
     return answer
 
 
-@wrong("mend_lock", "values", "dear to keep")
+@wrong("mend_lock", "values", "costs more changes to keep")
 def takes_the_first_answer_with_locked_versions_first(lock, index, requirements):
     def found(requirements, chosen):
         if any(name in chosen and not least <= chosen[name] < below for name, least, below in requirements):
