@@ -10,7 +10,7 @@ from tinydist.lab.author import Own, Values, alone, exercise, mistake
 from .chapter import INSTEAD, SOLVED
 
 
-def curve(seed, steps, breaks=math.inf, spike=None, recovers=None):
+def curve(seed, steps, breaks=math.inf, spike=None, height=-3, recovers=None):
     """A loss that falls around some rate and rises later, with noise. After the first NaN there may be more numbers."""
     draw = Random(seed)
     middle, bottom, rates, losses, rate = draw.uniform(-3.4, -2.6), draw.uniform(-1.7, -1.2), [], [], 1e-5
@@ -21,7 +21,7 @@ def curve(seed, steps, breaks=math.inf, spike=None, recovers=None):
         losses.append(loss + draw.gauss(0, 0.03))
         rates.append(rate)
     if spike is not None:
-        losses[spike] -= 3
+        losses[spike] += height
     if recovers is not None:
         losses[recovers - 5 : recovers] = [loss + 8 for loss in losses[recovers - 5 : recovers]]
     if breaks < 1:
@@ -40,6 +40,7 @@ def test_cases():
         (4, 60, {"spike": 45}, "one loss far too low, late"),
         (5, 80, {"breaks": 0.9}, "NaN late, and lower losses after it"),
         (6, 60, {"recovers": 57}, "it breaks, and falls again"),
+        (7, 60, {"spike": 0, "height": 3}, "the first loss far too high"),
     ]:
         yield alone(partial(curve, seed, steps, **options), f"{steps} steps, {about}")
 
@@ -61,6 +62,11 @@ def test_cases():
                     "    rates = [rate for rate, loss in zip(rates, losses) if math.isfinite(loss)]\n"
                     "    finite = [loss for loss in losses if math.isfinite(loss)]\n"
                     "    end = len(finite)",
+                ),
+                (
+                    "At the ends of the curve, too, the median is taken: of the losses that are there",
+                    "statistics.median(finite[max(0, i - 2) : i + 3])",
+                    "statistics.median(finite[i - 2 : i + 3]) if 2 <= i < end - 2 else finite[i]",
                 ),
             ],
         ),
