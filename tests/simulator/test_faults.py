@@ -290,8 +290,9 @@ def test_a_rank_that_does_not_go_on_is_named_and_leaves_nothing_behind(kind):
         program = right_program(random)
         results = tinydist.launch(run, program.world, program).results
         fault = a_fault(random, kind, program)
+        limit = {"timeout": 0.5} if kind in STUCK else {}  # a busy machine holds other ranks up, too
         with pytest.raises(StuckError if kind in STUCK else RuntimeError, match=f"^rank {fault.rank} "):
-            tinydist.launch(run, program.world, program, fault, timeout=0.1, **schedule(random))
+            tinydist.launch(run, program.world, program, fault, **limit, **schedule(random))
         assert rank_threads() == []
         assert tinydist.launch(run, program.world, program).results == results
 

@@ -22,7 +22,8 @@ class AdamBase(torch.optim.Optimizer):
     """``state``: further entries of each group, with their first values."""
 
     def __init__(self, params, lr, betas, eps, weight_decay, **state):
-        super().__init__(params, dict(lr=float(lr), betas=betas, eps=eps, weight_decay=weight_decay, step=0) | state)
+        numbers = dict(lr=float(lr), betas=betas, eps=float(eps), weight_decay=float(weight_decay), step=0)
+        super().__init__(params, numbers | state)
 
     @torch.no_grad()
     def step(self, closure=None):
